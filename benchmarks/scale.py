@@ -35,7 +35,7 @@ from benchmarks import fleet, players, quietservers, report
 from benchmarks.processes import cpu_seconds, percentile
 from slotferry.processes import free_ports
 from slots.openfiles import raise_limit
-from topom.cluster import records
+from topom.cluster import changed_records
 from topom.store import STATE, Stored
 from topom.term.settings import TopomSettings
 from topom.term.stores import open_store
@@ -233,7 +233,7 @@ async def measure(kind: str, proxies: int, groups: int, slots: int, rounds: int,
                 kind,
                 store_port,
                 slots,
-                records.differences(None, replace(state, proxies={}, priorities={})),
+                changed_records.differences(None, replace(state, proxies={}, priorities={})),
                 state.version,
             )
             with playing("--play-servers", str(servers)):

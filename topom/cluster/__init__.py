@@ -8,9 +8,9 @@ May import: reasons, errors, store.
 To change
 
 - what an operator may do to groups, servers and slots: :mod:`~topom.cluster.topology`, pure functions;
-- what is remembered: a field in :mod:`~topom.cluster.state`, and its document in :mod:`~topom.cluster.records`. What
-  topom alone keeps of slots, groups or servers is such a field by id. It is no field of the slot table, for proxies get
-  that;
+- what is remembered: a field in :mod:`~topom.cluster.state`, and its document in :mod:`~topom.cluster.records`, which
+  reads it, and :mod:`~topom.cluster.changed_records`, which writes it. What topom alone keeps of slots, groups or
+  servers is such a field by id. It is no field of the slot table, for proxies get that;
 - the rules for every state that is stored: :mod:`~topom.cluster.rules`;
 - which events a change has: :mod:`~topom.cluster.event_finding`; the names of events: :mod:`~topom.cluster.events`;
   where events go once they are stored: :mod:`~topom.cluster.event_sinks`; the sinks are in :mod:`topom.term` or

@@ -19,8 +19,8 @@ import structlog
 from slots.backoff import Backoff
 from slots.messages.message import Product
 from slots.table import SlotTable
+from topom.cluster import changed_records, lineage, records, rules
 from topom.cluster import event_finding as telling
-from topom.cluster import lineage, records, rules
 from topom.cluster.event_sinks import newest_event
 from topom.cluster.events import NAMED_BY, Said, What, actor
 from topom.cluster.lineage import StoreIsOlder
@@ -170,7 +170,7 @@ class Ledger:
             new = replace(old, version=version, writer=self._writer, table=table, term=self._term, older="")
         new = replace(new, starts=lineage.started(new.starts, self._writer, table.epoch))
         new = self._recorded(old, new)
-        await self._book.write(old.version if old else 0, new.version, records.differences(old, new))
+        await self._book.write(old.version if old else 0, new.version, changed_records.differences(old, new))
         self._state = new
         self.began_after = newest_event(old)
         log.info("store_opened", epoch=new.table.epoch, version=new.version, proxies=len(new.proxies))
@@ -311,7 +311,7 @@ class Ledger:
             try:
                 new = rules.ruled(old, replace(new, version=version))
                 new = self._recorded(old, new, [*noted, *said])
-                await self._book.write(old.version, version, records.differences(old, new))
+                await self._book.write(old.version, version, changed_records.differences(old, new))
             except BaseException as error:
                 unknown = isinstance(error, StoreError) and not isinstance(error, StoreConflict)
                 (self._notes.doubt if unknown else self._notes.put_back)(who, noted)

@@ -38,14 +38,13 @@ format (:func:`topom.store.require_format`); fields with defaults may be added w
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 from slots import ranges
 from slots.group import Group
 from slots.messages.message import Product
-from slots.rules import ComingRules, SlotRule, rules_from_wire, rules_to_wire
-from slots.slot import MAXIMUM_SLOTS, slots_from_wire, slots_to_wire
+from slots.rules import ComingRules, SlotRule, rules_from_wire
+from slots.slot import MAXIMUM_SLOTS, slots_from_wire
 from slots.table import SlotTable
 from topom.cluster import event_records
 from topom.cluster.lineage import Start
@@ -168,9 +167,7 @@ class Reader:
         rules: tuple[SlotRule, ...],
         coming: ComingRules | None,
     ) -> SlotTable:
-        parts = [
-            self._one(_slots_name(first), slots_from_wire) for first in range(0, number_of_slots, SLOTS_A_DOCUMENT)
-        ]
+        parts = [self._one(slots_name(first), slots_from_wire) for first in range(0, number_of_slots, SLOTS_A_DOCUMENT)]
         groups: Mapping[int, Group] = self._together(
             "groups/", lambda raw: {group.id: group for group in map(Group.from_wire, raw)}, _all_of
         )
@@ -272,109 +269,6 @@ def _time(text: str) -> float:
     return at
 
 
-def differences(old: ClusterState | None, new: ClusterState) -> dict[str, bytes | None]:
-    """The documents to put (or, if None, to delete) so that a store that holds ``old`` holds ``new``."""
-    # A topom that does not know of changes of the rules begins with the old ones, as any other does.
-    coming = {} if new.table.coming is None else {"coming_rules": new.table.coming.to_wire()}
-    documents: dict[str, bytes | None] = {
-        "cluster": _encode(
-            {
-                "product": new.product.model_dump(),
-                "epoch": new.table.epoch,
-                "writer": new.writer,
-                "term": new.term,
-                "next_proxy_id": new.next_proxy_id,
-                "assigned": new.assigned,
-                "offline_since": new.offline_since,
-                "groups": len(new.table.groups),
-                "rules": rules_to_wire(new.table.rules),
-                **coming,
-                "unwatched": sorted(new.unwatched),
-                "sweeping": sorted(new.sweeping.items()),
-            }
-        )
-    }
-    if old is None or (old.cluster_id, old.seal_key, old.starts, old.older) != (
-        new.cluster_id,
-        new.seal_key,
-        new.starts,
-        new.older,
-    ):
-        starts = [[one.writer, one.epoch] for one in new.starts]
-        documents["starts"] = _encode(
-            {"cluster": new.cluster_id, "key": new.seal_key, "starts": starts, "older": new.older}
-        )
-    if old is None or old.table.groups != new.table.groups:
-        _differ_in_parts(documents, "groups", {} if old is None else old.table.groups, new.table.groups, _group)
-    for first in range(0, len(new.table.slots), SLOTS_A_DOCUMENT):
-        chunk = new.table.slots[first : first + SLOTS_A_DOCUMENT]
-        if old is None or old.table.slots[first : first + SLOTS_A_DOCUMENT] != chunk:
-            documents[_slots_name(first)] = _encode(slots_to_wire(chunk))
-    if old is None or old.migration_changes != new.migration_changes:
-        documents["migration"] = _encode(dict(new.migration_changes))
-    if new.skipped != ({} if old is None else old.skipped):
-        documents["skipped"] = _encode(_by_reason(new.skipped))
-    if (old is None or old.moved is not new.moved) and new.moved:
-        documents["moved"] = _encode(_together(new.moved))
-    if (old is None or old.departures is not new.departures) and new.departures:
-        documents["departures"] = _encode(
-            [{"group": group, "slots": _together(left)} for group, left in new.departures.items()]
-        )
-    if new.leaving != ({} if old is None else old.leaving):
-        documents["leaving"] = _encode([asdict(entry) for entry in new.leaving.values()])
-    if new.joining != ({} if old is None else old.joining):
-        documents["joining"] = _encode([asdict(entry) for entry in new.joining.values()])
-    if new.pool != ({} if old is None else old.pool):
-        documents["pool"] = _encode([asdict(entry) for entry in new.pool.values()])
-    if new.placement != (Kept() if old is None else old.placement):
-        documents["placement"] = _encode(new.placement.to_document())
-    if new.promotions != ({} if old is None else old.promotions):
-        documents["promotions"] = _encode({str(group): asdict(entry) for group, entry in new.promotions.items()})
-    if new.speed is not None and (old is None or old.speed != new.speed):
-        documents["speed"] = _encode(asdict(new.speed))
-    if new.sentinels is not None and (old is None or old.sentinels != new.sentinels):
-        documents["sentinels"] = _encode(list(new.sentinels))
-    if new.priorities != ({} if old is None else old.priorities):
-        documents["priorities"] = _encode(dict(new.priorities))
-    if new.run_ids != ({} if old is None else old.run_ids):
-        documents["run_ids"] = _encode(dict(new.run_ids))
-    if new.differing != ({} if old is None else old.differing):
-        documents["differing"] = _encode([asdict(entry) for entry in new.differing.values()])
-    if new.data_ids != ({} if old is None else old.data_ids):
-        documents["data"] = _encode(dict(new.data_ids))
-    if new.leftovers != ({} if old is None else old.leftovers):
-        documents["leftovers"] = _encode(
-            [
-                {"group": group, "switch": int(switch), "slots": slots}
-                for group, left in new.leftovers.items()
-                for switch, slots in _together(left).items()
-            ]
-        )
-    if new.protection_lifted != (None if old is None else old.protection_lifted):
-        documents["protection"] = _encode(asdict(new.protection_lifted)) if new.protection_lifted else None
-    if new.pause != (None if old is None else old.pause):
-        documents["pause"] = _encode(asdict(new.pause)) if new.pause else None
-    if new.last_plan != (None if old is None else old.last_plan):
-        documents["plan"] = _encode(asdict(new.last_plan)) if new.last_plan else None
-    fences = new.last_fence, new.marked, new.came
-    if fences != ((0, {}, {}) if old is None else (old.last_fence, old.marked, old.came)):
-        marked = {server: asdict(one) for server, one in new.marked.items()}
-        documents["fences"] = _encode({"last": new.last_fence, "marked": marked, "came": dict(new.came)})
-    if old is None or old.offsets is not new.offsets:
-        _differ_in_parts(documents, "offsets", {} if old is None else old.offsets, new.offsets, _offset)
-    if new.users_version != (0 if old is None else old.users_version):
-        before = {} if old is None else old.users
-        documents["users"] = _encode({"version": new.users_version})
-        documents |= {f"users/{name}": None for name in before if name not in new.users}
-        documents |= {
-            f"users/{name}": _encode(dict(entry)) for name, entry in new.users.items() if before.get(name) != entry
-        }
-    documents |= event_records.differences(old.events if old else (), new.events)
-    _differ(documents, "proxies/{:08d}", {} if old is None else old.proxies, new.proxies)
-    _differ(documents, "fenced/{}", {} if old is None else old.fenced, new.fenced)
-    return documents
-
-
 def _fences(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the state that are about fences and in one document."""
     return {
@@ -394,69 +288,9 @@ def _starts(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _differ(documents: dict[str, bytes | None], name: str, old: Mapping[Any, Any], new: Mapping[Any, Any]) -> None:
-    if old is new:
-        return
-    for key in old.keys() - new.keys():
-        documents[name.format(key)] = None
-    for key, value in new.items():
-        if (before := old.get(key)) is not value and before != value:
-            documents[name.format(key)] = _encode(asdict(value))
-
-
-def _differ_in_parts(
-    documents: dict[str, bytes | None],
-    name: str,
-    old: Mapping[int, One],
-    new: Mapping[int, One],
-    encode: Callable[[int, One], dict[str, Any]],
-) -> None:
-    """As :func:`_differ`, for what is kept by group, :data:`GROUPS_A_DOCUMENT` of them in one document."""
-    changed = {group for group in old.keys() | new.keys() if old.get(group) != new.get(group)}
-    parts: dict[int, list[dict[str, Any]]] = {group // GROUPS_A_DOCUMENT: [] for group in changed}
-    for group, value in sorted(new.items()):
-        if (part := parts.get(group // GROUPS_A_DOCUMENT)) is not None:
-            part.append(encode(group, value))
-    for number, part in parts.items():
-        documents[f"{name}/{number:04d}"] = _encode(part) if part else None
-
-
-def _group(number: int, group: Group) -> dict[str, Any]:
-    return group.to_wire()
-
-
-def _offset(number: int, noted: Noted) -> dict[str, Any]:
-    return {"group": number, **asdict(noted)}
-
-
-def _together(values: Mapping[int, float]) -> dict[str, str]:
-    """By value, the slots that have it."""
-    together: dict[float, list[int]] = {}
-    for slot, value in values.items():
-        together.setdefault(value, []).append(slot)
-    return {repr(value): ranges.show(sorted(slots)) for value, slots in together.items()}
-
-
-def _slots_name(first: int) -> str:
+def slots_name(first: int) -> str:
+    """The document of these slots, by the first of them."""
     return f"slots/{first // SLOTS_A_DOCUMENT:04d}"
-
-
-def _encode(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), default=_sorted_set).encode()
-
-
-def _sorted_set(value: Any) -> list[str]:
-    if isinstance(value, frozenset):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} cannot be stored")
-
-
-def _by_reason(skipped: Mapping[int, Reason]) -> dict[str, Any]:
-    """Why slots were skipped, by ranges of slots with one reason: such slots are many, and most share their reason."""
-    together: dict[Reason, list[int]] = {}
-    for slot, reason in skipped.items():
-        together.setdefault(reason, []).append(slot)
-    return {ranges.show(sorted(slots)): reason.to_document() for reason, slots in together.items()}
 
 
 def _skipped(document: Mapping[str, Any]) -> dict[int, Reason]:

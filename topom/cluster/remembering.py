@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import structlog
 
-from topom.cluster import lineage, records
+from topom.cluster import changed_records, lineage
 from topom.cluster.lineage import StoreIsOlder
 from topom.cluster.state import ClusterState
 from topom.store import Book, StoreError
@@ -52,5 +52,5 @@ async def require_newest(book: Book, stored: ClusterState | None, seen: ClusterS
     )
     log.error("store_is_older", reason=what)
     proven = replace(stored, version=stored.version + 1, writer=writer, older=what)
-    await book.write(stored.version, proven.version, records.differences(stored, proven))
+    await book.write(stored.version, proven.version, changed_records.differences(stored, proven))
     raise StoreIsOlder(what)

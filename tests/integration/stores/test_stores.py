@@ -16,7 +16,7 @@ from slots.table import SlotTable
 from tests.integration.stores.conftest import Open
 from topom.balance.sizebook import SizeBook
 from topom.balance.sizes import KnownSizes, SlotSize, Taking
-from topom.cluster import records
+from topom.cluster import changed_records, records
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.store import SIZES, STATE, Leader, Store, StoreConflict, Stored, StoreOfAnotherFormat
@@ -84,12 +84,12 @@ async def test_the_largest_table_and_its_changes(another: Open) -> None:
     slots = tuple(Slot(at, at % 100 + 1, Action(SlotState.PENDING, 1)) for at in range(16_384))
     old = ClusterState(version=1, writer="w", product=product, table=SlotTable(1, slots, groups))
     store, other = await another(), await another()
-    await store.book(STATE).write(0, 1, records.differences(None, old))
+    await store.book(STATE).write(0, 1, changed_records.differences(None, old))
     assert records.decode(await other.book(STATE).read()) == old
     moved = {slot: 1_700_000_000.0 + slot for slot in range(16_384)}
     table = old.table.changed(2, [replace(slot, action=None) for slot in slots])
     new = replace(old, version=2, table=table, moved=moved)
-    await other.book(STATE).write(1, 2, records.differences(old, new))
+    await other.book(STATE).write(1, 2, changed_records.differences(old, new))
     assert records.decode(await store.book(STATE).read()) == new
 
 

@@ -14,10 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from slotferry import contexts
-from slotferry.client import TopomClient
 from slotferry.contexts import Context, ContextError, Contexts
 from slotferry.main import app
-from slotferry.operator import options
+from tests.unit.slotferry.played_topom import play_topom
 
 runner = CliRunner()
 
@@ -39,9 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         found.append((request.url.host, request.headers.get("Authorization", "")))
         return httpx.Response(200, json={"servers": []})
 
-    monkeypatch.setattr(
-        options, "TopomClient", lambda url, token, tls: TopomClient(url, token, httpx.MockTransport(handler), tls)
-    )
+    play_topom(monkeypatch, handler)
     return found
 
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from slotferry.client import TopomClient
 from slotferry.codis.dump import CodisServer, DumpInvalid, load, read
 from slotferry.codis.plan import Plan, plan_import
 from slotferry.main import app
-from slotferry.operator import importing, options
+from slotferry.operator import importing
+from tests.unit.slotferry.played_topom import play_topom
 
 REAL = Path(__file__).parents[3] / "integration" / "codis" / "config-dump.json"
 HALVES = {slot: 1 if slot < 512 else 2 for slot in range(1024)}
@@ -251,9 +251,7 @@ def test_a_dry_run_changes_nothing_and_says_all(monkeypatch: pytest.MonkeyPatch)
         status = {"product": "p", "slot_function": "crc32", "number_of_slots": 1024, "slot_rules": [], "groups": []}
         return httpx.Response(200, json={"slots": slots} if request.url.path.endswith("/slots") else status)
 
-    monkeypatch.setattr(
-        options, "TopomClient", lambda *_, tls: TopomClient("http://t", "t", httpx.MockTransport(handler), tls)
-    )
+    play_topom(monkeypatch, handler)
     text = CliRunner().invoke(app, ["import", "codis", str(REAL), "--dry-run"])
     assert text.exit_code == 0, text.output
     for expected in (

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from slotferry import __version__, output
 from slotferry.client import TopomClient
 from slotferry.main import app
-from slotferry.operator import digest, options, waiting
+from slotferry.operator import digest, waiting
 from slotferry.operator.migration import say_migration
 from slotferry.operator.sizes import MOST_PREFIXES
 from slotferry.operator.status import next_step
@@ -31,7 +31,7 @@ from slotferry.operator.waiting import (
     WaitedTooLong,
     wait_moved,
 )
-from slots.topomtls import Files
+from tests.unit.slotferry.played_topom import play_topom
 
 
 def because(what: str, to_do: str = "") -> dict[str, Any]:
@@ -520,24 +520,18 @@ runner = CliRunner()
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
     """What topom was asked, by verbs that reach the topom played here."""
-    requests: list[httpx.Request] = []
 
-    def handler(request: httpx.Request) -> httpx.Response:
-        requests.append(request)
+    def answer(request: httpx.Request) -> httpx.Response:
         if request.headers.get("Authorization") != "Bearer right":
             return httpx.Response(401, json={"error": "Unauthorized", "message": "no"})
-        answer = ANSWERS.get((request.method, request.url.path))
-        if answer is None:
+        found = ANSWERS.get((request.method, request.url.path))
+        if found is None:
             return httpx.Response(404, json={"error": "NotFound", "message": "there is no such thing"})
-        return httpx.Response(200, json=answer)
+        return httpx.Response(200, json=found)
 
-    def connect(topom: str, token: str, tls: Files) -> TopomClient:
-        return TopomClient(topom, token, httpx.MockTransport(handler), tls)
-
-    monkeypatch.setattr(options, "TopomClient", connect)
     monkeypatch.setenv("SLOTFERRY_TOKEN", "right")
     monkeypatch.delenv("SLOTFERRY_TOPOM", raising=False)
-    return requests
+    return play_topom(monkeypatch, answer)
 
 
 @pytest.mark.parametrize(
@@ -853,15 +847,6 @@ def test_help_and_version() -> None:
 # Waiting for moves
 
 
-def asking(monkeypatch: pytest.MonkeyPatch, handler: Callable[[httpx.Request], httpx.Response]) -> None:
-    """Have the verbs ask this topom."""
-
-    def client(url: str, token: str, tls: Files) -> TopomClient:
-        return TopomClient(url, token, httpx.MockTransport(handler), tls)
-
-    monkeypatch.setattr(options, "TopomClient", client)
-
-
 def topom_showing(*tables: list[dict[str, Any]], **migration: Any) -> TopomClient:
     """A topom that shows these lists of slots one after the other, and then the last one for ever."""
     left = list(tables)
@@ -1007,7 +992,7 @@ def test_every_wait_bears_a_topom_that_is_away_for_a_moment(
         slots = [{"id": number, "group_id": 2, "action": {}} for number in range(8)]
         return httpx.Response(200, json={"epoch": 1, "slots": slots})
 
-    asking(monkeypatch, handler)
+    play_topom(monkeypatch, handler)
     result = runner.invoke(app, [*arguments, "--wait", "--timeout", "20", "--topom", "http://topom.test"])
     assert result.exit_code == 0, result.output
     assert not away
@@ -1030,9 +1015,7 @@ def test_a_wait_for_a_digest_bears_a_topom_that_is_away_for_a_moment(
         status, said = answers.pop(0)
         return httpx.Response(status, json=said)
 
-    monkeypatch.setattr(
-        options, "TopomClient", lambda url, token, tls: TopomClient(url, token, httpx.MockTransport(handler), tls)
-    )
+    play_topom(monkeypatch, handler)
     result = runner.invoke(app, ["digest", *arguments, "--topom", "http://topom.test"])
     assert result.exit_code == 0, result.output
     assert not answers
@@ -1047,9 +1030,7 @@ def test_a_check_that_was_lost_with_its_topom_is_not_taken_for_one_that_is_over(
     def handler(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=running if request.method == "POST" else {**running, "replicas": []})
 
-    monkeypatch.setattr(
-        options, "TopomClient", lambda url, token, tls: TopomClient(url, token, httpx.MockTransport(handler), tls)
-    )
+    play_topom(monkeypatch, handler)
     result = runner.invoke(app, ["digest", "run", "1", "--topom", "http://topom.test"])
     assert result.exit_code == 1
     assert "the check of h:2 is over without an outcome" in " ".join(result.output.split())

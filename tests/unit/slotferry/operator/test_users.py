@@ -8,10 +8,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from slotferry.client import TopomClient
 from slotferry.main import app
-from slotferry.operator import options
-from slots.topomtls import Files
+from tests.unit.slotferry.played_topom import play_topom
 
 SECRET = "the secret of ada"
 DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()
@@ -20,17 +18,8 @@ runner = CliRunner()
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[httpx.Request]:
-    requests: list[httpx.Request] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        requests.append(request)
-        return httpx.Response(200, json={"users": [], "left_out": [], "behind": []})
-
-    def connect(topom: str, token: str, tls: Files) -> TopomClient:
-        return TopomClient(topom, token, httpx.MockTransport(handler), tls)
-
-    monkeypatch.setattr(options, "TopomClient", connect)
-    return requests
+    """What topom was asked."""
+    return play_topom(monkeypatch, lambda _: httpx.Response(200, json={"users": [], "left_out": [], "behind": []}))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from slots.rules import ComingRules, SlotRule
 from slots.slot import Action, Slot
 from slots.states import SlotState
 from slots.table import SlotTable
-from topom.cluster import records
+from topom.cluster import changed_records
 from topom.cluster.state import (
     ClusterState,
     Differs,
@@ -52,4 +52,4 @@ FULL = ClusterState(
 
 
 def whole(state: ClusterState) -> dict[str, bytes]:
-    return {name: value for name, value in records.differences(None, state).items() if value is not None}
+    return {name: value for name, value in changed_records.differences(None, state).items() if value is not None}

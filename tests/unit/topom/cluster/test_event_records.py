@@ -5,20 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from tests.unit.topom.cluster.changes_told import STATE
+from topom.cluster import changed_records, event_records, records
 from topom.cluster import event_finding as telling
-from topom.cluster import event_records, records
 from topom.cluster.events import Event, Said, What
 from topom.reasons import Kind, Reason
 from topom.store import Stored
 
 
 def test_the_oldest_are_dropped_and_documents_stay_small() -> None:
-    state, stored = STATE, {k: v for k, v in records.differences(None, STATE).items() if v is not None}
+    state, stored = STATE, {k: v for k, v in changed_records.differences(None, STATE).items() if v is not None}
     for number in range(1, 301):
         new = telling.recorded(
             state, replace(state, version=state.version + 1), "w", 1.0, 64, [Said(What.PROXY_LOST, str(number))]
         )
-        documents = records.differences(state, new)
+        documents = changed_records.differences(state, new)
         assert len([name for name in documents if name.startswith(event_records.PREFIX)]) <= 2
         stored = {name: value for name, value in {**stored, **documents}.items() if value is not None}
         state = new
@@ -29,7 +29,7 @@ def test_the_oldest_are_dropped_and_documents_stay_small() -> None:
     assert found.events[-64:] == state.events
     assert len(found.events) < 64 + event_records.EVENTS_A_DOCUMENT, "what is left of a document's, at a start"
     fewer = telling.recorded(found, replace(found, version=999), "w", 1.0, 32, [Said(What.PROXY_LOST, "x")])
-    stored = {**stored, **records.differences(found, fewer)}  # type: ignore[dict-item]
+    stored = {**stored, **changed_records.differences(found, fewer)}  # type: ignore[dict-item]
     again = records.decode(Stored(999, {name: value for name, value in stored.items() if value is not None}))
     assert again is not None
     assert again.events[-32:] == fewer.events
@@ -41,7 +41,7 @@ def test_an_event_of_another_version_can_be_read() -> None:
     documents = event_records.differences((), (event,))
     ((name, value),) = documents.items()
     assert value is not None
-    stored = {**records.differences(None, STATE), name: value}
+    stored = {**changed_records.differences(None, STATE), name: value}
     found = records.decode(Stored(7, {key: value for key, value in stored.items() if value is not None}))
     assert found is not None
     assert found.events == (event,)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from slots.group import Group
 from slots.table import SlotTable
 from tests.unit.topom.cluster.states import FULL, whole
-from topom.cluster import fences, records
+from topom.cluster import changed_records, fences, records
 from topom.cluster.state import (
     Marked,
     ProxyRecord,
@@ -29,7 +29,7 @@ def test_a_thousand_fences_of_a_thousand_groups_are_small() -> None:
     state = fences.set_at(fenced, {server: Marked("f" * 40, fenced.last_fence) for server in servers[1:]})
     documents = {
         name: value
-        for name, value in records.differences(before, replace(state, unwatched=frozenset())).items()
+        for name, value in changed_records.differences(before, replace(state, unwatched=frozenset())).items()
         if value
     }
     assert len(state.fenced) == 1000

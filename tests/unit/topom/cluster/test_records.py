@@ -10,7 +10,7 @@ from slots.group import Group
 from slots.slot import Slot
 from slots.table import SlotTable
 from tests.unit.topom.cluster.states import FULL, whole
-from topom.cluster import records
+from topom.cluster import changed_records, records
 from topom.cluster.events import Event
 from topom.cluster.placement_run import Kept, Run, Step
 from topom.cluster.speed import PairSpeed
@@ -34,12 +34,12 @@ def test_a_change_of_one_group_writes_few_groups() -> None:
     groups = {number: Group(number, (f"a{number}:1", f"b{number}:1")) for number in range(1, 200)}
     state = replace(FULL, table=SlotTable(7, FULL.table.slots, {**groups, **FULL.table.groups}))
     new = replace(state, version=8, table=state.table.changed(8, groups=[Group(70, ("c:1",))], removed_groups=[199]))
-    documents = records.differences(state, new)
+    documents = changed_records.differences(state, new)
     assert set(documents) == {"cluster", "groups/0001", "groups/0003"}
     written = {name: value for name, value in documents.items() if value is not None}
     assert records.decode(Stored(8, {**whole(state), **written})) == new
     alone = replace(FULL, table=FULL.table.changed(8, groups=[Group(100)]))
-    assert records.differences(alone, replace(FULL, version=9))["groups/0001"] is None
+    assert changed_records.differences(alone, replace(FULL, version=9))["groups/0001"] is None
 
 
 def of_a_newer_version(value: Any, key: str = "") -> Any:
@@ -99,7 +99,7 @@ def test_a_record_without_what_it_needs_is_damage(name: str, value: Any) -> None
 def test_only_what_differs_is_written() -> None:
     moved = FULL.table.changed(8, [Slot(300, 2)])
     new = replace(FULL, version=8, table=moved, proxies={}, fenced=dict(FULL.fenced))
-    documents = records.differences(FULL, new)
+    documents = changed_records.differences(FULL, new)
     assert set(documents) == {"cluster", "slots/0001", "proxies/00000003"}
     assert documents["proxies/00000003"] is None
     stored = whole(FULL)
@@ -123,7 +123,7 @@ def test_damage_is_said(name: str) -> None:
 def test_skipped_slots_are_stored_with_their_reasons() -> None:
     large, wanted = Reason(Kind.DATA, "too large", 1.5, "cut it"), Reason(Kind.PAUSED, "wanted", 2.5)
     skipped = replace(FULL, skipped={3: large, 300: wanted, 4: large})
-    documents = records.differences(FULL, skipped)
+    documents = changed_records.differences(FULL, skipped)
     assert set(documents) == {"cluster", "skipped"}
     stored = Stored(7, {name: value for name, value in whole(skipped).items() if value is not None})
     found = records.decode(stored)
@@ -140,9 +140,9 @@ def test_users_that_topom_keeps_are_a_document_each_and_keep_what_a_later_versio
     assert set(stored) - set(whole(FULL)) == {"users", "users/a/d a"}
     assert records.decode(Stored(7, stored)) == one
     two = replace(one, users={ada["name"]: ada, "bob": bob}, users_version=8)
-    assert set(records.differences(one, two)) == {"cluster", "users", "users/bob"}
+    assert set(changed_records.differences(one, two)) == {"cluster", "users", "users/bob"}
     none = replace(two, users={}, users_version=9)
-    gone = records.differences(two, none)
+    gone = changed_records.differences(two, none)
     assert (gone["users/a/d a"], gone["users/bob"]) == (None, None)
     assert set(gone) == {"cluster", "users", "users/a/d a", "users/bob"}
     left = {name: value for name, value in {**stored, **gone}.items() if value is not None}

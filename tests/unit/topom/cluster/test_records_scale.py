@@ -9,7 +9,7 @@ from benchmarks import fleet
 from slots.group import Group
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom import errors
-from topom.cluster import records, rules
+from topom.cluster import changed_records, records, rules
 from topom.cluster.departures import KEPT_MOST, Departures, added
 from topom.cluster.state import ClusterState, PoolServer
 from topom.proxies.members import Refused
@@ -21,7 +21,7 @@ MOST_DOCUMENT, MOST_STATE = 512 * 1024, 2_000_000
 
 
 def documents(state: ClusterState) -> dict[str, bytes]:
-    return {name: value for name, value in records.differences(None, state).items() if value is not None}
+    return {name: value for name, value in changed_records.differences(None, state).items() if value is not None}
 
 
 def size(found: Mapping[str, bytes]) -> int:

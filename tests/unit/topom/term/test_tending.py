@@ -12,7 +12,7 @@ from slots.messages.message import Product
 from slots.table import SlotTable
 from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import MemoryStore
-from topom.cluster import records, topology
+from topom.cluster import changed_records, records, topology
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.errors import Conflict
@@ -160,7 +160,7 @@ async def test_whatever_is_odd_in_the_store_is_refused_with_a_sentence(document:
     state = ClusterState(
         1, "w", Product(name="p", number_of_slots=16, slot_function="crc32", databases=16), SlotTable.empty(16)
     )
-    documents = {name: found for name, found in records.differences(None, state).items() if found is not None}
+    documents = {name: found for name, found in changed_records.differences(None, state).items() if found is not None}
     assert records.decode(Stored(1, documents)) is not None
     with pytest.raises(StoreDamaged, match="cannot be read"):
         records.decode(Stored(1, {**documents, document: value}))

@@ -15,7 +15,7 @@ from tests.unit.topom.operators import eventually
 from tests.unit.topom.topom_fakes import FakeMover, MemoryStore
 from topom import api
 from topom.api.callers import Callers
-from topom.cluster import records, topology
+from topom.cluster import changed_records, topology
 from topom.cluster.events import What, actor, asker
 from topom.cluster.records import decode
 from topom.masters.sentinels import addresses, monitoring
@@ -209,7 +209,7 @@ async def test_sentinels_are_stored_once_an_operator_changed_them(idle: tuple[To
     topom, store = idle
     assert "sentinels" not in (await store.book(STATE).read()).documents
     state = await topom.ledger.change(lambda state, epoch: replace(state, sentinels=("h:1",)))
-    assert records.differences(state, replace(state, sentinels=()))["sentinels"] == b"[]"
+    assert changed_records.differences(state, replace(state, sentinels=()))["sentinels"] == b"[]"
     stored = decode(await store.book(STATE).read())
     assert stored is not None
     assert stored.sentinels == ("h:1",)
