@@ -318,15 +318,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Memory of idle clients, and latency beside clients that never read."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     scenario = QUICK if quick else Scenario(clients, stuck, windows, window_seconds, rate, output_limit * MIB)
     if scenario.stuck > scenario.clients:
         raise typer.BadParameter("--stuck is at most --clients")
-    try:
+    with report.failing(console, ClientsFailed, LoadFailed, processes.ProcessGone, ProcessError, OSError):
         crowd = asyncio.run(until_signal(measure(scenario)))
-    except (ClientsFailed, LoadFailed, processes.ProcessGone, ProcessError, OSError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     if crowd is None:
         raise typer.Abort
     show(crowd, scenario, console)

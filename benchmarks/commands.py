@@ -9,7 +9,6 @@ by that of a GET of the same turn. The replies are short, like that of the GET.
 """
 
 import asyncio
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -123,16 +122,13 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure what commands cost the proxy, beside GET."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     depths = pipeline or [1, 16]
     if quick:
         turns, requests = 1, 2000
     machine = report.machine()
-    try:
+    with report.failing(console, ProcessError, OSError, RuntimeError):
         found = asyncio.run(measure(depths, clients, requests, turns, command or []))
-    except (ProcessError, OSError, RuntimeError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     met = show(found, depths, console)
     console.print(f"saved as {report.save('commands', output, {'machine': machine, 'cpu': report.plain(found)})}")
     if not met:

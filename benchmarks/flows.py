@@ -10,7 +10,6 @@ in the same way. A figure is the CPU time of the worker for a flow, divided by t
 
 import asyncio
 import socket
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -190,15 +189,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure what flows of commands cost the proxy, beside GETs."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         turns, times = 1, 500
     machine = report.machine()
-    try:
+    with report.failing(console, ProcessError, OSError, ValueError):
         found = asyncio.run(measure(clients, times, turns, flow or []))
-    except (ProcessError, OSError, ValueError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     met = show(found, console)
     console.print(f"saved as {report.save('flows', output, {'machine': machine, 'cpu': report.plain(found)})}")
     if not met:

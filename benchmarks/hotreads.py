@@ -10,7 +10,6 @@ the proxy for a million of them.
 
 import asyncio
 import json
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -141,15 +140,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure what a hot key costs."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         turns, seconds = 1, 1.0
     machine = report.machine()
-    try:
+    with report.failing(console, ProcessError, OSError, ValueError):
         found = asyncio.run(measure(seconds, turns))
-    except (ProcessError, OSError, ValueError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     show(found, console)
     console.print(f"saved as {report.save('hotreads', output, {'machine': machine, 'measured': report.plain(found)})}")
 

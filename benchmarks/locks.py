@@ -280,11 +280,8 @@ def main(
     console = Console(width=120)
     found, all_met = {}, True
     for size in (10,) if quick else tuple(proxies or SIZES):
-        try:
+        with report.failing(console, SwitchFailed, ProcessError, LoadFailed, TopomError, errors.TopomError, OSError):
             found[size] = uvloop.run(measure(size, 6 if quick else rounds, slots))
-        except (SwitchFailed, ProcessError, LoadFailed, TopomError, errors.TopomError, OSError) as error:
-            console.print(str(error), style="red", markup=False, highlight=False)
-            raise typer.Exit(1) from None
         all_met &= show(size, found[size], console)
     content = {"machine": report.machine(), "found": {str(size): asdict(one) for size, one in found.items()}}
     print(f"kept in {report.save('locks', output, content)}")

@@ -96,7 +96,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Keys a second moved between two groups, and a client's latency before, during and after."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         keys, quiet_seconds = 100_000, 3.0
     scenario = Scenario(
@@ -120,19 +120,10 @@ def main(
         quiet_seconds,
         limit,
     )
-    try:
+    with report.failing(
+        console, MigrationFailed, LoadFailed, TopomError, ProcessError, processes.ProcessGone, redis.RedisError, OSError
+    ):
         runs = asyncio.run(until_signal(benchmark(scenario, repeats, output, console)))
-    except (
-        MigrationFailed,
-        LoadFailed,
-        TopomError,
-        ProcessError,
-        processes.ProcessGone,
-        redis.RedisError,
-        OSError,
-    ) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     if runs is None:
         raise typer.Abort
     if any(phase.failed for run in runs for phase in run.phases.values()):

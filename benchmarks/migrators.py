@@ -358,14 +358,11 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Many pairs over several migrators, and what that costs topom."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         pairs, migrators, keys = 8, 4, 200
-    try:
+    with report.failing(console, MigratorsFailed, TopomError, ProcessError, ProcessGone, redis.RedisError, OSError):
         found = asyncio.run(until_signal(benchmark(pairs, migrators, keys, value_bytes, limit, output, console)))
-    except (MigratorsFailed, TopomError, ProcessError, ProcessGone, redis.RedisError, OSError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     if found is None:
         raise typer.Abort
     if found.far:

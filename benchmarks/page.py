@@ -6,7 +6,6 @@ The page shows 1,000 groups and 16,384 slots, of which 512 always move; two mess
 and 1,024 slots. README.md says how to read the figures.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,13 +89,10 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure what the live page of a large fleet costs the browser that shows it."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
-    try:
+    console = report.console()
+    with report.failing(console, chromium.NoBrowserError, OSError):
         chromium.find()
         met = benchmark(2 if quick else opens, 4 if quick else seconds, output, console)
-    except (chromium.NoBrowserError, OSError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     if not met:
         raise typer.Exit(1)
 

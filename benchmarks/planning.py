@@ -9,7 +9,6 @@ No server is started: planners are pure functions.
 
 import random
 import statistics
-import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
@@ -239,7 +237,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Bytes moved by plans of the policy bytes, beside the fewest possible, and the time a plan takes."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     drawn = Table(*COLUMNS, title="plans by bytes")
     runs: list[Run] = []
     for slots, groups in FLEETS:

@@ -9,7 +9,6 @@ watch the group and the master is killed. README.md says how to read the figures
 
 import asyncio
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -328,14 +327,11 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """What clients notice of a change of their group's master."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         promotions, switches = 2, 1
-    try:
+    with report.failing(console, TopomError, ProcessError, RedisError, OSError):
         met = asyncio.run(until_signal(benchmark(promotions, writers, switches, output, console)))
-    except (TopomError, ProcessError, RedisError, OSError) as error:
-        console.print(str(error) or "it took too long", style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     if met is None:
         raise typer.Abort
     if not met:

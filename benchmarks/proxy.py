@@ -164,7 +164,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """CPU, latency and memory of Slotferry's proxy beside other proxies, in one run, and whether it meets its goals."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         requests, turns, pairs = 4_000, 1, 3
     names = split(parts, (*plan.PARTS, CLIENTS), "--parts")
@@ -176,11 +176,8 @@ def main(
         split(targets, peers.NAMES, "--targets"),
     )
     scenario = (clients.QUICK if quick else clients.FULL) if CLIENTS in names else None
-    try:
+    with report.failing(console, LoadFailed, processes.ProcessGone, ProcessError, OSError):
         measured = asyncio.run(until_signal(benchmark(chosen, scenario, output, console)))
-    except (LoadFailed, processes.ProcessGone, ProcessError, OSError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     if measured is None:
         raise typer.Abort
     for failure in measured.failures:

@@ -6,11 +6,16 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import typer
+from rich.console import Console
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TABLE_WIDTH = 184
@@ -49,6 +54,21 @@ def interval_of_median(values: Sequence[float], doubt: float = 0.05) -> tuple[fl
         rank += 1
         tail += math.comb(count, rank)
     return ascending[rank], ascending[count - 1 - rank]
+
+
+def console() -> Console:
+    """Where a benchmark prints."""
+    return Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH)
+
+
+@contextmanager
+def failing(console: Console, *kinds: type[Exception]) -> Iterator[None]:
+    """An error of these kinds ends the benchmark with its sentence and status 1."""
+    try:
+        yield
+    except kinds as error:
+        console.print(str(error) or "it took too long", style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from None
 
 
 def plain(value: Any) -> Any:

@@ -15,7 +15,6 @@ import json
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -187,15 +186,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure what users notice of an overloaded server."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         turns, seconds = 1, 1.0
     machine = report.machine()
-    try:
+    with report.failing(console, ProcessError, OSError, ValueError):
         found = asyncio.run(measure(seconds, turns))
-    except (ProcessError, OSError, ValueError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     show(found, console)
     console.print(f"saved as {report.save('shedding', output, {'machine': machine, 'measured': report.plain(found)})}")
 

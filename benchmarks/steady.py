@@ -11,7 +11,6 @@ latency counts from there, so that a target that is late once is not asked less 
 import asyncio
 import select
 import shutil
-import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack, ExitStack
@@ -156,15 +155,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure latency and cost at a steady rate, beside HAProxy."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         turns, rate, seconds, clients = 1, 1000.0, 0.5, 50
     machine = report.machine()
-    try:
+    with report.failing(console, ProcessError, OSError, ValueError):
         found = asyncio.run(measure(rate, seconds, clients, turns))
-    except (ProcessError, OSError, ValueError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     met = show(found, console)
     console.print(f"saved as {report.save('steady', output, {'machine': machine, 'measured': report.plain(found)})}")
     if not met:

@@ -141,12 +141,9 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure what connections without the token cost topom, and how they affect an operator."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
-    try:
+    console = report.console()
+    with report.failing(console, TopomError, ProcessError, httpx.HTTPError, OSError):
         met = asyncio.run(until_signal(benchmark(100 if quick else requests, output, console)))
-    except (TopomError, ProcessError, httpx.HTTPError, OSError) as error:
-        console.print(str(error) or "it took too long", style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     if met is None:
         raise typer.Abort
     if not met:

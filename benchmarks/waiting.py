@@ -11,7 +11,6 @@ worker for an element, or for a delivered message, divided by HAProxy's in the s
 
 import asyncio
 import shutil
-import sys
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -180,15 +179,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure what waiting clients cost the proxy, beside HAProxy."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         turns, times, clients = 1, 1, 100
     machine = report.machine()
-    try:
+    with report.failing(console, ProcessError, OSError, ValueError):
         found = asyncio.run(measure(clients, times, turns))
-    except (ProcessError, OSError, ValueError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     met = show(found, console)
     console.print(f"saved as {report.save('waiting', output, {'machine': machine, 'cpu': report.plain(found)})}")
     if not met:

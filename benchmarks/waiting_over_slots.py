@@ -11,7 +11,6 @@ its CPU time while nothing happens, and for an element that is pushed and taken.
 """
 
 import asyncio
-import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -146,15 +145,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file; by default one in benchmarks/results.")] = None,
 ) -> None:
     """Measure how soon clients that wait over slots are woken, and what they cost."""
-    console = Console() if sys.stdout.isatty() else Console(width=report.TABLE_WIDTH)
+    console = report.console()
     if quick:
         times, clients = 50, 50
     machine = report.machine()
-    try:
+    with report.failing(console, ProcessError, OSError, ValueError):
         found = asyncio.run(measure(times, clients))
-    except (ProcessError, OSError, ValueError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
     met = show(found, clients, console)
     content = {"machine": machine, "woken": found.woken, "clients": found.clients}
     console.print(f"saved as {report.save('waiting_over_slots', output, content)}")

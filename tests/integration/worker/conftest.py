@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from slotferry.redis_server import RedisServer, start_redis
 from slots.slot import Slot
 from tests.integration.worker.blocked import keep_connections
 from tests.integration.worker.harness import WorkerHarness
@@ -17,6 +18,14 @@ StartWorker = Callable[..., Awaitable[WorkerHarness]]
 def kept() -> int:
     """How many connections of sessions' own a worker keeps as it begins."""
     return 0
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    """A Redis server by itself, to compare with; no worker knows it."""
+    server = await start_redis("plain", tmp_path)
+    yield server
+    await server.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -20,14 +20,6 @@ pytestmark = pytest.mark.parametrize("kept", [0, 3], ids=["made", "kept"])
 
 SAME = "{t}"
 """Begins the keys of one slot."""
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    """A Redis server by itself, to compare with."""
-    server = await start_redis("plain", tmp_path)
-    yield server
-    await server.stop()
 
 
 # -- as a server by itself ---------------------------------------------------------------------------------

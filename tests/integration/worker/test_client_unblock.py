@@ -1,11 +1,10 @@
 """CLIENT UNBLOCK: its own reply, and the reply to the client that it unblocks."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from slotferry.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer
 from slots.states import SlotState
 from tests.integration.worker.blocked import blocked_at
 from tests.integration.worker.harness import WorkerHarness, slot_of
@@ -15,14 +14,6 @@ StartWorker = Callable[..., Awaitable[WorkerHarness]]
 pytestmark = pytest.mark.parametrize("kept", [0, 3], ids=["made", "kept"])
 KEY = "some-key"
 SLOT = slot_of(KEY)
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    """A Redis server by itself, to compare with."""
-    server = await start_redis("plain", tmp_path)
-    yield server
-    await server.stop()
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -1,7 +1,7 @@
 """Every command that a server reports: none is forgotten, and all that are not refused work through the proxy."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -418,14 +418,6 @@ async def worker(start_worker: StartWorker) -> WorkerHarness:
     worker = await start_worker()
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     return worker
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    """The one Redis to compare with; the worker knows nothing of it, so that functions are not loaded there."""
-    server = await start_redis("plain", tmp_path)
-    yield server
-    await server.stop()
 
 
 async def answer(address: str, requests: list[list[str]], protocol: int) -> bytes:

@@ -3,14 +3,13 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from proxy.commands.blocking.firstkey import MOST_KEYS
 from proxy.engine.refusals import crossslot
-from slotferry.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer
 from slots.messages.channel import Drain
 from tests.integration.worker.blocked import Blocked, blocked_at
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
@@ -19,14 +18,6 @@ from tests.integration.worker.replicated import eventually
 from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    """A Redis server by itself, to compare with."""
-    server = await start_redis("plain", tmp_path)
-    yield server
-    await server.stop()
 
 
 # -- as a server by itself ---------------------------------------------------------------------------------

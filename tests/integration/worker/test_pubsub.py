@@ -2,29 +2,20 @@
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 import redis
 import redis.asyncio
 import redis.exceptions
 
-from slotferry.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer
 from slots.slot import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 Step = tuple[bytes | str | int, ...]
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    """A Redis server that no proxy knows."""
-    server = await start_redis("plain", tmp_path)
-    yield server
-    await server.stop()
 
 
 @pytest.fixture

@@ -3,15 +3,13 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from proxy.commands.keyreads import MOST_BYTES, MOST_KEYS, too_many_bytes
 from proxy.engine.refusals import crossslot
-from slotferry.redis_server import RedisServer, start_redis
+from slotferry.redis_server import RedisServer
 from slots.messages.channel import Drain
 from tests.integration.worker.blocked import Blocked, blocked_at
 from tests.integration.worker.conftest import StartWorker
@@ -22,14 +20,6 @@ from tests.integration.worker.replicated import eventually
 from tests.integration.worker.wire import Wire
 
 READ = ("XREAD", "BLOCK", 0, "STREAMS", NEAR, FAR)
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    """A Redis server by itself, to compare with."""
-    server = await start_redis("plain", tmp_path)
-    yield server
-    await server.stop()
 
 
 COMPARED = """
