@@ -8,5 +8,5 @@ To change
 - how one server leaves, and which server takes its place: :mod:`~topom.leaving.servers`;
 - how all servers of a node leave: :mod:`~topom.leaving.nodes`;
 - which replica may go while its group's master is away: ``departure`` of :mod:`topom.masters.choice`;
-- what a drain gets from packages that this one may not import: :mod:`topom.term.service` passes it in.
+- what a drain gets from packages that this one may not import: :mod:`topom.term.parts` passes it in.
 """
