@@ -11,14 +11,25 @@ from proxy.commands.family import Answer, Decided, Handler, Steps
 from proxy.commands.pubsub.pubsub import CONFIRMED, CONFIRMING, mark, ping, subscription_of
 from proxy.commands.tracking import reads
 from proxy.engine.backend import command as make_request
-from proxy.engine.outcomes import AFTER_OWED, ANY_SERVER, GATED, NO_REPLY, SUBSCRIBED, Channel, Outcome, Unit, clear
+from proxy.engine.outcomes import (
+    AFTER_OWED,
+    ANY_SERVER,
+    GATED,
+    NO_REPLY,
+    SUBSCRIBED,
+    Channel,
+    Outcome,
+    Unit,
+    clear,
+    nothing_owed,
+)
 from proxy.engine.router import Router
 from proxy.engine.session import Session
 from proxy.servers import slotrequests
 from slots import commands
 from slots.commands import Command, CommandError, KeysError, Multi, Right, Route, UnknownCommandError
 from slots.messages.questions import Asked, Question
-from slots.prefixes import NAMING
+from slots.prefixes import NAME_STREAMS, NAMING
 from slots.table import SlotTable
 
 HTTP = frozenset({b"post", b"host:"})
@@ -73,7 +84,7 @@ class SlowPath:
                     return transactions.queue(session, command, argv)
                 decided = self._run(session, command, argv)
                 if named:
-                    return self._ask(session, argv, decided)
+                    return self._ask(session, command, argv, decided)
                 return self._go_through(session, argv, decided) if isinstance(decided, CoroutineType) else decided
         except UnknownCommandError as error:
             # A client that has not logged in starts nothing at the servers.
@@ -100,16 +111,21 @@ class SlowPath:
         except (CommandError, KeysError) as error:
             return self._families.transactions.refused(session, argv, replies.error(str(error)))
 
-    async def _ask(self, session: Session, argv: list[bytes], decided: Decided) -> Outcome:
+    async def _ask(self, session: Session, command: Command, argv: list[bytes], decided: Decided) -> Outcome:
         """The outcome of a request whose reply names keys, for a session that sees no prefix: the engine takes it off
         what is given here."""
         outcome = await self._steps(session, argv, decided) if isinstance(decided, Coroutine) else decided
         if not isinstance(outcome, list):
             return outcome
+        name, request = command.name, make_request(tuple(argv))
+        if name not in NAME_STREAMS:
+            # in-order: a long reply goes to the client as it comes.
+            await nothing_owed()
         slot, address = await clear(outcome)
         backend = self._router.shared(session, address)
-        request = make_request(tuple(argv))
-        return await slotrequests.send(self._router, slot, backend, request, 0, slotrequests.as_it_came)
+        if name in NAME_STREAMS:
+            return await slotrequests.send(self._router, slot, backend, request, 0, slotrequests.as_it_came)
+        return await slotrequests.pass_on(self._router, slot, backend, request, session, name.lower())
 
     async def _learn_first(self, session: Session, argv: list[bytes]) -> Outcome:
         """Decide on an unknown command once the servers were asked for it."""

@@ -9,12 +9,14 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport UINT64_MAX, int64_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from cpython.ref cimport Py_DECREF
+
 from proxy.engine.allowance cimport is_over
 from proxy.engine.buffer cimport buffer_append, buffer_consume, buffer_free, buffer_length, buffer_reserve
 from proxy.engine.memory cimport LARGE_ROOM, kept_t
 from proxy.engine.poller cimport READABLE, WRITABLE
 from proxy.engine.records cimport REQUEST_CALL, REQUEST_PART, REQUEST_PLAIN, client_t, request_t, sort_of, split_t
-from proxy.engine.requestqueue cimport RequestQueue
+from proxy.engine.requestqueue cimport Recipient, RequestQueue
 from proxy.engine.requests cimport KEPT_BUFFER, SCRATCH_SIZE, Loop
 from proxy.engine.resp cimport measure_reply
 from proxy.engine.serverconnection cimport BACKEND_CONNECTING, BACKEND_GREETING, BACKEND_READY
@@ -112,6 +114,16 @@ cdef inline void give_reply(
     elif client.head.done:
         backend.end_run(run, data, end)
         backend.loop.pop_done(client)
+
+
+cdef bint begins(request_t* request, const char* data, size_t size) except -1:
+    """Whether a client takes the reply to a request of the proxy's own in parts; it has these bytes by now."""
+    callback = <object> request.extra
+    if not isinstance(callback, Recipient) or not (<Recipient> callback).begin(request, data, size):
+        return False
+    request.extra = NULL
+    Py_DECREF(callback)
+    return True
 
 
 cdef class Backend(RequestQueue):
@@ -445,6 +457,9 @@ cdef class Backend(RequestQueue):
             self.streaming = True
             return True
         if request.kind == REQUEST_CALL:
+            if begins(request, data, size):
+                self.streaming = True
+                return True
             if size <= self.most_held_of(request):
                 return False
             self.streaming = True

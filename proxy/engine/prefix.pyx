@@ -93,7 +93,8 @@ cdef class Prefix:
         return True
 
     cdef bytes hide(self, int16_t number, bytes reply):
-        """A reply to a command, without the prefix of the keys that it names."""
+        """A reply to a command, without the prefix of the keys that it names; or the beginning of one that does not
+        name streams."""
         cdef int kind = self.names[number] if 0 <= number < self.count else <int> NAMES_NONE
         if reply.startswith(b"-"):
             if CROSSSLOT in reply:

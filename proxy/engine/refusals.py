@@ -60,8 +60,12 @@ def over_limit(user: str, requests: int, octets: int) -> bytes:
     ).encode()
 
 
+TOO_LARGE = b"-ERR the reply of server "
+"""How that begins which :func:`too_large` gives."""
+
+
 def too_large(address: str, most: int, setting: str = "") -> bytes:
     """The error in place of a reply to a request of the proxy's own that has more bytes than are kept. ``setting``: the
     one that says so."""
-    text = f"-ERR the reply of server {address} is larger than the {most} bytes that the proxy keeps of one"
+    text = f"{TOO_LARGE.decode()}{address} is larger than the {most} bytes that the proxy keeps of one"
     return f"{text} ({setting})\r\n".encode() if setting else f"{text}\r\n".encode()

@@ -15,6 +15,12 @@ cdef enum:
     SLOW_TICKS = 12207
 
 
+cdef class Recipient:
+    """Gets the reply to a request of the proxy's own. A client may take a long one in parts."""
+
+    cdef bint begin(self, request_t* request, const char* data, size_t size) except -1
+
+
 cdef class RequestQueue(ServerConnection):
     """The part of :class:`proxy.engine.backend.Backend` for the requests as such."""
 

@@ -60,6 +60,14 @@ cdef const char* OUT_OF_MEMORY = b"-ERR the proxy is out of memory for this requ
 cdef double TICK_SECONDS = 4096e-9
 
 
+cdef class Recipient:
+    """Gets the reply to a request of the proxy's own. A client may take a long one in parts."""
+
+    cdef bint begin(self, request_t* request, const char* data, size_t size) except -1:
+        """Make the request a client's, and give the client what has come of the reply; false if that cannot be."""
+        return False
+
+
 cdef class RequestQueue(ServerConnection):
     """The part of :class:`proxy.engine.backend.Backend` for the requests as such.
 
@@ -235,7 +243,8 @@ cdef class RequestQueue(ServerConnection):
         ``before`` replies are dropped.
 
         **bounded**: a reply larger than ``most`` bytes, or than ``options.own_reply_bytes``, is not kept; an error
-        takes its place (:func:`proxy.engine.refusals.too_large`).
+        takes its place (:func:`proxy.engine.refusals.too_large`). If ``callback`` is a Recipient, a long reply may be
+        passed on in parts.
         """
         cdef request_t* request
         cdef int index

@@ -54,7 +54,7 @@ from slots.requests.parsing cimport (
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import is_http, split_inline
 from proxy.engine.outcomes import NO_REPLY, Clear, Condition, Last, Unit
-from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS, RULES_CHANGE
+from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS, RULES_CHANGE, TOO_LARGE
 from slots.slot import CHANGING
 
 cdef enum:
@@ -549,6 +549,11 @@ cdef class Session(ClientConnection):
         if self.prefix is not None:
             reply = self.prefix.hide(self.loop.command, reply)
         if reply[:1] == b"-":
+            if reply.startswith(TOO_LARGE) and not self.muted:
+                # bounded: the request has run, perhaps, so it gets no error. The client is one that is owed too much.
+                self.client.broken = b"output limit"
+                self.loop.list_client(&self.client.sender)
+                return VERDICT_TAKEN
             self.loop.errors += 1
         self.reply(reply, len(reply))
         return VERDICT_TAKEN

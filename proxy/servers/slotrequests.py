@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 from proxy.engine.backend import Backend
-from proxy.engine.outcomes import Reply
+from proxy.engine.outcomes import Outcome, Reply
+from proxy.engine.passing import Passing
 from proxy.engine.router import Router
+from proxy.engine.session import Session
 
 Finish = Callable[[bytes], bytes]
 """Called with the reply as soon as it comes, even if the client has gone; gives the client's reply."""
@@ -39,6 +41,29 @@ def send(
         router.loop.hold_slot(slot)
     try:
         backend.call(payload, done, before, most)
+    except MemoryError:
+        # Nothing was sent.
+        if slot >= 0:
+            router.loop.release_slot(slot)
+        raise
+    return answered
+
+
+def pass_on(router: Router, slot: int, backend: Backend, payload: bytes, session: Session, name: str) -> Reply[Outcome]:
+    """Likewise for the request at the front of a session, which is owed nothing, and whose command has this name. Gives
+    the reply; or NO_REPLY, if it is a long one, and so goes to the client as it comes."""
+    answered: Reply[Outcome] = Reply(loop=router.loop.event_loop)
+
+    def done(reply: Outcome) -> None:
+        # drained: the server has run it, though a part of its reply may be on its way.
+        if slot >= 0:
+            router.loop.release_slot(slot)
+        answered.give(reply)
+
+    if slot >= 0:
+        router.loop.hold_slot(slot)
+    try:
+        backend.call(payload, Passing(session, router.loop.statistics.number(name), done))
     except MemoryError:
         # Nothing was sent.
         if slot >= 0:
