@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 
-from slots import commands
+from slots import commands, sorting
 from slots.commands import Command, CommandError, KeysError, Route
 from slots.reserved import RESERVED
 
@@ -36,7 +36,6 @@ NAME_IN_ERROR = frozenset(
 NAMING = NAME_FIRST | NAME_STREAMS | NAME_IN_ERROR
 _SHARED = "scripts and functions are shared by all users"
 WHY = {
-    "CLUSTER": "the client would hash names without the prefix; have it connect as to one server",
     "DBSIZE": "it counts the keys of all users; count your own with SCAN",
     "FLUSHALL": "it would delete the keys of all users; delete your own with SCAN and UNLINK",
     "FLUSHDB": "it would delete the keys of all users; delete your own with SCAN and UNLINK",
@@ -130,6 +129,8 @@ def changed(prefix: bytes, argv: list[bytes]) -> list[bytes]:
         places = frozenset(commands.key_positions(command, argv))
     except (CommandError, KeysError):
         return argv
+    if command.name in ("SORT", "SORT_RO"):
+        argv = sorting.with_prefix(prefix, argv)
     return [prefix + word if place in places else word for place, word in enumerate(argv)]
 
 
@@ -140,8 +141,6 @@ def refused() -> frozenset[str]:
 
 
 def _is_right(row: Command) -> bool:
-    if row.name.startswith("CLUSTER"):
-        return False
     if row.route is Route.REFUSED or row.access:
         return True
     known = row.name in HARMLESS or row.name in CHANGES or row.name in CHANNELS

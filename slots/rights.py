@@ -114,8 +114,9 @@ class Rights:
         return self.keys is None or any(one.allows & need == need and match(one.pattern, key) for one in self.keys)
 
     def allows_any_key(self, need: int) -> bool:
-        """Whether every key may be used for this."""
-        return self.keys is None or any(one.allows & need == need and one.pattern == b"*" for one in self.keys)
+        """Whether every key may be used for this, as far as the user may see."""
+        everything = self.prefix + b"*"
+        return self.keys is None or any(one.allows & need == need and one.pattern == everything for one in self.keys)
 
     def allows_channel(self, name: bytes) -> bool:
         """Whether a channel may be used."""
@@ -157,9 +158,13 @@ class Rights:
         for key, need in zip(keys, needs(command, argv, len(keys)), strict=True):
             if not self.allows_key(key, need):
                 return Refusal("key", _shown(key))
-        if command.name in ("SORT", "SORT_RO") and not self.allows_any_key(READS):
+        if command.name in ("SORT", "SORT_RO"):
+            any_key = self.allows_any_key(READS)
             for option, pattern in options(argv):
-                if option == b"GET" or b"*" in pattern:
+                names_keys = b"*" in pattern
+                if (names_keys or option == b"GET") and not any_key:
+                    return Refusal("option", option.decode())
+                if names_keys and not pattern.startswith(self.prefix):
                     return Refusal("option", option.decode())
         return None
 

@@ -30,12 +30,23 @@ def patterns(argv: Sequence[bytes]) -> list[Pattern]:
 
 def options(argv: Sequence[bytes]) -> list[Pattern]:
     """The options BY and GET of a SORT whose options are known to be consistent, in their order."""
-    found: list[Pattern] = []
+    return [(argv[place - 1].upper(), argv[place]) for place in _places(argv)]
+
+
+def with_prefix(prefix: bytes, argv: Sequence[bytes]) -> list[bytes]:
+    """A SORT whose options are known to be consistent, with a prefix before each of its patterns."""
+    places = frozenset(place for place in _places(argv) if b"*" in argv[place])
+    return [prefix + word if place in places else word for place, word in enumerate(argv)]
+
+
+def _places(argv: Sequence[bytes]) -> list[int]:
+    """Where the arguments of BY and GET are."""
+    found: list[int] = []
     index = 2
     while index < len(argv):
         option = argv[index].upper()
         if option in (b"BY", b"GET"):
-            found.append((option, argv[index + 1]))
+            found.append(index + 1)
         index += 1 + ARGUMENTS.get(option, 0)
     return found
 

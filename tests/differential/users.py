@@ -84,8 +84,8 @@ class User:
         return any(word.isdigit() and int(word) != self.database for word in named)
 
 
-NOT_WITH_PREFIX = f"{FOR_ALL_DATABASES} -sort -sort_ro -flushdb -dbsize -randomkey -pubsub|numpat -@admin"
-WITH_PREFIX = f"~* &* +@all {SCRIPTS} -eval_ro -evalsha_ro -fcall_ro -script -sort -sort_ro"
+NOT_WITH_PREFIX = f"{FOR_ALL_DATABASES} -flushdb -dbsize -randomkey -pubsub|numpat -@admin"
+WITH_PREFIX = f"~* &* +@all {SCRIPTS} -eval_ro -evalsha_ro -fcall_ro -script"
 OF_OTHERS = (b"key:1", b"{a}key:1", b"{shop}:", b"{shop}key:1")
 """Keys that somebody else has."""
 

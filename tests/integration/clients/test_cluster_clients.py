@@ -4,6 +4,7 @@ They work without a pause while a proxy joins, another one leaves, and slots mov
 """
 
 import asyncio
+import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from tests.integration.clients.javascript import RunningApplication
 from tests.integration.cluster.harness import PATIENT, PATIENT_TOPOM, eventually, plain_client
 
 Address = tuple[str, int]
+USERS = [{"name": "default", "no_password": True}, {"name": "shop", "password": "p", "prefix": "shop:"}]
 
 
 def place(address: str) -> Address:
@@ -31,7 +33,11 @@ def place(address: str) -> Address:
 def cluster() -> Iterator[LocalCluster]:
     """Two groups, and two proxies in cluster mode; the last test ends one of them."""
     running = LocalCluster(
-        groups=2, proxies=2, workers=1, topom_settings=PATIENT_TOPOM, proxy_settings={**PATIENT, "cluster_mode": True}
+        groups=2,
+        proxies=2,
+        workers=1,
+        topom_settings=PATIENT_TOPOM,
+        proxy_settings={**PATIENT, "cluster_mode": True, "users": json.dumps(USERS)},
     )
     asyncio.run(running.start())
     yield running
@@ -170,6 +176,28 @@ async def test_what_a_node_says(cluster: LocalCluster) -> None:
 
         wanted = slot(FUNCTION, b"key:0", SLOTS)
         assert await said("KEYSLOT", "key:0") == await said("KEYSLOT", "x{key:0}y") == wanted
+
+
+async def test_a_user_with_a_prefix(cluster: LocalCluster) -> None:
+    nodes = [ClusterNode(*place(address)) for address in cluster.proxy_addresses]
+    names = {f"{{prefix}}:{number}": b"%d" % number for number in range(5)}
+
+    def work() -> None:
+        with RedisCluster(startup_nodes=nodes, username="shop", password="p") as client:
+            assert len(client.get_nodes()) == len(nodes)
+            for number in range(50):
+                assert client.set(f"prefix:{number}", number)
+                assert client.get(f"prefix:{number}") == b"%d" % number
+            assert client.mset(names)
+            assert client.mget(list(names)) == list(names.values())
+            assert client.cluster_keyslot("prefix:0") == slot(FUNCTION, b"prefix:0", SLOTS)
+
+    await asyncio.to_thread(work)
+    for address in cluster.proxy_addresses:
+        assert await calls(address, "get")
+        async with plain_client(address) as client:
+            assert await client.get("shop:prefix:7") == b"7"
+            assert await client.get("shop:{prefix}:3") == b"3"
 
 
 async def test_slot_rules_hold_at_every_node_and_no_client_is_redirected(cluster: LocalCluster) -> None:

@@ -189,6 +189,26 @@ async def test_a_change_holds_at_all_workers_of_all_proxies_when_the_command_end
     ]
 
 
+async def test_a_user_is_given_a_prefix_another_one_and_none(proxies: list[Proxy], clients: Clients) -> None:
+    topom = proxies[0].topom
+    (default, *_) = await clients.at_each_worker(proxies)
+    status, said = await user(topom, "set", "ada", "--password", "prefix=a:", given=FIRST)
+    assert (status, said["users"]) == (0, [{"name": "ada", "password": True, "fields": {"prefix": "a:"}}])
+    known: list[redis.asyncio.Redis] = []
+    for prefix in ("a:", "b:", ""):
+        assert (await user(topom, "set", "ada", f"prefix={prefix}"))[0] == 0
+        for client in known:
+            assert await ended(client), "it knows its keys by the former prefix"
+        known = await clients.at_each_worker(proxies, username="ada", password=FIRST)
+        for client in known:
+            assert await client.incr("key") == known.index(client) + 1
+        assert await default.get(f"{prefix}key") == b"%d" % len(known)
+    # What a file would refuse.
+    status, problem = await user(topom, "set", "ada", "prefix=a*")
+    assert status != 0
+    assert "letters, digits" in problem
+
+
 @pytest.mark.long
 async def test_users_outlive_topom_and_proxies_and_hold_while_topom_is_away(
     proxies: list[Proxy], clients: Clients

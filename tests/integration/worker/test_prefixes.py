@@ -210,6 +210,10 @@ XGROUP DESTROY stream group
 XINFO CONSUMERS stream none
 RPUSH {l}list b a
 SORT {l}list ALPHA STORE {l}sorted
+MSET {l}wa 2 {l}wb 1
+SORT {l}list BY {l}w* GET # GET {l}w* GET nothing
+SORT_RO {l}list BY nosort GET {l}w*
+SORT_RO {l}list BY {l}w*->f
 SET {a} 1
 COPY {a} {a}b
 RENAME {a}b {a}c

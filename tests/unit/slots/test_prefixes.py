@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slots import commands, prefixes
+from slots import commands, prefixes, sorting
 from slots.commands import Command, CommandError, KeysError, Route
 from slots.rights import EVERYTHING, Refusal, parse
 
@@ -64,7 +64,9 @@ def test_every_key_gets_the_prefix_and_nothing_else_does(row: Command, arguments
         return
     places = commands.key_positions(row, argv)
     changed = prefixes.changed(PREFIX, argv)
-    assert changed == [PREFIX + word if place in places else word for place, word in enumerate(argv)]
+    expected = [PREFIX + word if place in places else word for place, word in enumerate(argv)]
+    # The patterns of keys: test_requests has them.
+    assert changed == (sorting.with_prefix(PREFIX, expected) if row.name.startswith("SORT") else expected)
     assert commands.key_positions(row, changed) == places
     # As the name is in capital letters or not.
     assert prefixes.changed(PREFIX, [argv[0].lower(), *argv[1:]])[1:] == changed[1:]
@@ -95,7 +97,7 @@ def test_a_refusal_says_what_to_do() -> None:
     assert prefixes.refusal(table["FLUSHALL"]) == (
         "it would delete the keys of all users; delete your own with SCAN and UNLINK"
     )
-    assert prefixes.refusal(table["CLUSTER|SLOTS"]) is not None
+    assert prefixes.refusal(table["CLUSTER|SLOTS"]) is None
     assert prefixes.refusal(table["SLOWLOG|GET"]) == "it concerns all users"
 
 
@@ -128,7 +130,9 @@ def test_a_command_that_was_learned_is_refused() -> None:
         ("SUBSCRIBE __keyevent@0__:del", "SUBSCRIBE __keyevent@0__:del"),
         ("PSUBSCRIBE __keyspace@*__:a*", "PSUBSCRIBE __keyspace@*__:shop:a*"),
         ("PSUBSCRIBE __key*__:*", "PSUBSCRIBE __key*__:*"),
-        ("SORT a BY w_* GET # STORE b", "SORT shop:a BY w_* GET # STORE shop:b"),
+        ("SORT a BY w_* GET # STORE b", "SORT shop:a BY shop:w_* GET # STORE shop:b"),
+        ("sort a get *->f by nosort GET by", "sort shop:a get shop:*->f by nosort GET by"),
+        ("SORT_RO a LIMIT 0 1 GET x* GET y*", "SORT_RO shop:a LIMIT 0 1 GET shop:x* GET shop:y*"),
         ("MIGRATE h 1 a 0 1", "MIGRATE h 1 shop:a 0 1"),
         ("NOTHING a", "NOTHING a"),
         ("GET", "GET"),
@@ -155,6 +159,16 @@ def test_patterns_within_the_prefix_may_be_used(pattern: bytes) -> None:
 @pytest.mark.parametrize("pattern", [b"*", b"a*", b"sho*", b"__key*", b"__key*__:a*", b"__keyspace@*__:*", b"[s]hop:*"])
 def test_patterns_beyond_it_may_not(pattern: bytes) -> None:
     assert not RIGHTS.allows_pattern(pattern)
+
+
+@pytest.mark.parametrize("words", ["BY w_*", "GET *", "BY nosort GET x*->f"])
+def test_patterns_of_keys_are_within_the_prefix(words: str) -> None:
+    sent = f"SORT shop:a {words}".encode().split()
+    sort = commands.table()["SORT"]
+    assert RIGHTS.refusal(sort, sent) == Refusal("option", words.split()[-2])
+    assert RIGHTS.refusal(sort, sorting.with_prefix(PREFIX, sent)) is None
+    few = parse("~a* +@all").within(PREFIX)
+    assert few.refusal(sort, sorting.with_prefix(PREFIX, sent)) is not None
 
 
 def test_rules_have_the_prefix() -> None:
