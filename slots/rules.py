@@ -27,31 +27,6 @@ MOST_BYTES = 200
 _SPECIAL = "*()\\"
 
 
-@dataclass(frozen=True, slots=True)
-class ComingRules:
-    """A change of the rules that is under way: the rules to come.
-
-    Until it is over, nobody uses a key whose slot they change. While it is ``locked``, no key is used at all: nobody
-    may have a command under way that was sent before (**drained**).
-    """
-
-    rules: tuple[SlotRule, ...]
-    locked: bool
-
-    def to_wire(self) -> dict[str, Any]:
-        """``{"rules": [...], "locked": true}``."""
-        return {"rules": rules_to_wire(self.rules), "locked": self.locked}
-
-    @classmethod
-    def from_wire(cls, wire: Any) -> ComingRules | None:
-        """The reverse of :meth:`to_wire`; None for None. Raises :class:`RuleError`."""
-        if wire is None:
-            return None
-        if not isinstance(wire, dict) or not isinstance(wire.get("locked"), bool):
-            raise RuleError("a change of slot rules has rules, and says whether it is locked")
-        return cls(rules_from_wire(wire.get("rules")), wire["locked"])
-
-
 class RuleError(ValueError):
     """A slot rule says nothing, or cannot be understood."""
 
@@ -134,6 +109,11 @@ def rules_from_wire(wire: Any) -> tuple[SlotRule, ...]:
     if not isinstance(wire, list):
         raise RuleError("slot rules are a list")
     return checked(SlotRule.from_wire(one) for one in wire)
+
+
+def coming_from_wire(wire: Any) -> tuple[SlotRule, ...] | None:
+    """The rules to come (:class:`slots.table.SlotTable`); None for None. Raises :class:`RuleError`."""
+    return None if wire is None else rules_from_wire(wire)
 
 
 def checked(rules: Iterable[SlotRule]) -> tuple[SlotRule, ...]:

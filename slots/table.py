@@ -14,7 +14,7 @@ from typing import Any
 from slots import fields
 from slots.group import Group
 from slots.keyslots import KeySlots
-from slots.rules import ComingRules, SlotRule, rules_from_wire, rules_to_wire
+from slots.rules import SlotRule, coming_from_wire, rules_from_wire, rules_to_wire
 from slots.slot import MAXIMUM_SLOTS, OFFLINE, WRONG, Slot, TableError, slots_from_wire, slots_to_wire
 from slots.states import SlotState
 
@@ -25,8 +25,9 @@ DEFAULT_SLOTS = 1024
 class SlotTable:
     """All slots and all groups as of ``epoch``, and the product's slot rules. ``slots[i].id == i``.
 
-    ``coming`` is the change of the rules that is under way; None while there is none. ``unknown`` are the places whose
-    slots may be inconsistent with the rest; by default, all.
+    ``coming`` are the rules to come while they change, else None. Until that is over, nobody uses a key whose slot they
+    change. A worker that learns of them locks all slots until nothing is under way that was sent before (**drained**).
+    ``unknown`` are the places whose slots may be inconsistent with the rest; by default, all.
     """
 
     epoch: int
@@ -34,7 +35,7 @@ class SlotTable:
     groups: Mapping[int, Group]
     unknown: InitVar[Iterable[int] | None] = None
     rules: tuple[SlotRule, ...] = ()
-    coming: ComingRules | None = None
+    coming: tuple[SlotRule, ...] | None = None
 
     def __post_init__(self, unknown: Iterable[int] | None) -> None:
         count = len(self.slots)
@@ -90,15 +91,10 @@ class SlotTable:
         return group.master if group else None
 
     @property
-    def all_locked(self) -> bool:
-        """Whether all slots are locked, because their rules change."""
-        return self.coming is not None and self.coming.locked
-
-    @property
     def locks(self) -> bool:
-        """Whether a slot is locked, by itself, with its group or with all."""
+        """Whether a slot is locked, by itself, with its group, or with all because their rules change."""
         return (
-            self.all_locked
+            self.coming is not None
             or any(group.locked for group in self.groups.values())
             or any(slot.action is not None and slot.action.state is SlotState.PREPARED for slot in self.slots)
         )
@@ -139,12 +135,12 @@ class SlotTable:
         all_slots = tuple(new_slots) if places else self.slots
         return SlotTable(epoch, all_slots, new_groups, None if gone else places, self.rules, self.coming)
 
-    def ruled(self, epoch: int, rules: tuple[SlotRule, ...], coming: ComingRules | None = None) -> SlotTable:
+    def ruled(self, epoch: int, rules: tuple[SlotRule, ...], coming: tuple[SlotRule, ...] | None = None) -> SlotTable:
         """A table of a larger ``epoch`` with these rules, and this change of them. Raises as :meth:`changed`."""
         return replace(self.changed(epoch), unknown=(), rules=rules, coming=coming)
 
     def to_wire(self) -> dict[str, Any]:
-        """The whole table: ``{"epoch", "slots": [...], "groups": [...], "rules": [...], "coming": {...}}``.
+        """The whole table: ``{"epoch", "slots": [...], "groups": [...], "rules": [...], "coming": [...]}``.
 
         The slots are as :func:`slots_to_wire` has them. ``coming`` is left out where it is None.
         """
@@ -155,7 +151,7 @@ class SlotTable:
             "rules": rules_to_wire(self.rules),
         }
         if self.coming is not None:
-            wire["coming"] = self.coming.to_wire()
+            wire["coming"] = rules_to_wire(self.coming)
         return wire
 
     @classmethod
@@ -169,7 +165,7 @@ class SlotTable:
                 slots,
                 {group.id: group for group in groups},
                 rules=rules_from_wire(wire["rules"]),
-                coming=ComingRules.from_wire(wire.get("coming")),
+                coming=coming_from_wire(wire.get("coming")),
             )
         except TableError:
             raise
@@ -194,7 +190,7 @@ class SlotTable:
         if self.rules != older.rules:
             changes["rules"] = rules_to_wire(self.rules)
         if self.coming != older.coming:
-            changes["coming"] = None if self.coming is None else self.coming.to_wire()
+            changes["coming"] = None if self.coming is None else rules_to_wire(self.coming)
         return changes
 
     def with_changes(self, wire: Mapping[str, Any]) -> SlotTable:
@@ -214,7 +210,7 @@ class SlotTable:
                 [fields.group_id(group_id) for group_id in wire["removed_groups"]],
             )
             rules = rules_from_wire(wire["rules"]) if "rules" in wire else self.rules
-            coming = ComingRules.from_wire(wire["coming"]) if "coming" in wire else self.coming
+            coming = coming_from_wire(wire["coming"]) if "coming" in wire else self.coming
             return replace(new, unknown=(), rules=rules, coming=coming)
         except TableError:
             raise

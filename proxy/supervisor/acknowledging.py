@@ -62,7 +62,7 @@ class Acknowledgements:
         for older in self._tables:
             if older.epoch >= table.epoch:
                 break
-            if table.all_locked and not older.all_locked:
+            if table.coming is not None and table.coming != older.coming:
                 # Which keys the groups have is about to be looked at.
                 found.update(*(reached(slot) for slot in older.slots))
             for before, now in zip(older.slots, table.slots, strict=True):

@@ -6,6 +6,9 @@ outstanding is ended by its server. If a lock does not drain in time, this worke
 which then tells every proxy to unlock. Once acknowledged, a lock is kept until a newer table ends it, in any event,
 because topom may have handed the slot on.
 
+While slot rules change, a worker locks all slots itself until that has drained, and no longer: from then on it only
+keeps clients off the keys whose slot changes. So a topom that dies amid a change keeps no other request waiting.
+
 The proxy may be unable to use a group for now (:mod:`proxy.servers.allowances`). Then the group's slots are locked as
 if its master were lost. That does not change what is acknowledged.
 
@@ -32,6 +35,7 @@ from proxy.worker.replicas.replicas import Replicas
 from slots import ranges
 from slots.beginning import UNKNOWN as UNKNOWN_BEGINNING
 from slots.beginning import Beginning
+from slots.rules import SlotRule
 from slots.slot import Slot
 from slots.states import AT_SOURCE, Course, SlotState
 from slots.table import SlotTable
@@ -62,8 +66,9 @@ class Route:
     lost: bool = False
 
 
-def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -> Route:
-    """A slot's route, by its state, the locks of its groups, and the groups that may not be used for now."""
+def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset(), all_locked: bool = False) -> Route:
+    """A slot's route, by its state, the locks of its groups or of all slots, and the groups that may not be used for
+    now."""
     route = _route_by_state(table, slot)
     if route.state == OFFLINE:
         return route
@@ -73,7 +78,7 @@ def route_of(table: SlotTable, slot: Slot, stood_down: Set[int] = frozenset()) -
         groups.append(table.groups[slot.action.target_id])
     if any(group.lost for group in groups):
         return replace(route, state=LOCKED, lost=True)
-    if at_rest and (table.all_locked or any(group.locked for group in groups)):
+    if at_rest and (all_locked or any(group.locked for group in groups)):
         return replace(route, state=LOCKED)
     # drained: a lock of the table is kept as the table has it.
     if route.state != LOCKED and any(group.id in stood_down for group in groups):
@@ -127,6 +132,9 @@ class Routing:
         self.table: SlotTable | None = None
         self.stood_down: frozenset[int] = frozenset()
         """Groups that the proxy may not use for now."""
+        self._all_locked = False
+        # The rules and those to come by which nothing is under way any more that was sent before.
+        self._drained: tuple[tuple[SlotRule, ...], tuple[SlotRule, ...]] | None = None
         self._router = router
         self._replicas = replicas
         self._holding = holding
@@ -159,13 +167,17 @@ class Routing:
         self.table = table
         # caught-up: before anything is acknowledged.
         self._replicas.apply(table)
-        coming = table.coming.rules if table.coming is not None else None
-        if old is None or (table.rules, coming) != (old.rules, old.coming.rules if old.coming is not None else None):
-            self._router.rule_by(table.rules, coming)
+        if old is None or (table.rules, table.coming) != (old.rules, old.coming):
+            self._router.rule_by(table.rules, table.coming)
+        were_locked, self._all_locked = self._all_locked, table.coming is not None
+        if (table.rules, table.coming) == self._drained:
+            self._all_locked = False
+        else:
+            self._drained = None
         groups_changed = (
             old is None
             or stood_down != self.stood_down
-            or table.all_locked != old.all_locked
+            or self._all_locked != were_locked
             or any(
                 (former := old.groups.get(group_id)) is None
                 or (former.master, former.locked, former.lost) != (group.master, group.locked, group.lost)
@@ -182,7 +194,7 @@ class Routing:
                 alike = slot.group_id, id(slot.action)
                 route = routes.get(alike)
                 if route is None:
-                    route = routes[alike] = route_of(table, slot, self.stood_down)
+                    route = routes[alike] = route_of(table, slot, stood_down, self._all_locked)
                 self._set(slot.id, route)
         self._router.next_generation()
         # one-owner: nothing is acknowledged before all connections have ended that this table ends.
@@ -220,20 +232,27 @@ class Routing:
     def stand_down(self, groups: frozenset[int]) -> None:
         """Hold requests for the slots of these groups, and only these, besides those that the table locks."""
         self.stood_down = groups
-        if self.table is None:
-            return
-        for slot in self.table.slots:
-            route = route_of(self.table, slot, groups)
+        if self.table is not None:
+            self._route_anew(self.table)
+            self.check()
+
+    def _route_anew(self, table: SlotTable) -> None:
+        """Set the routes that are others by now, though the table is the same."""
+        for slot in table.slots:
+            route = route_of(table, slot, self.stood_down, self._all_locked)
             if route != self._routes.get(slot.id):
                 self._set(slot.id, route)
         self._router.next_generation()
         self._holding.release()
-        self.check()
 
     def is_stood_down(self, slot: int) -> bool:
         """Whether a slot is locked because the proxy may not use one of its groups."""
         table, route = self.table, self._routes.get(slot, UNKNOWN)
-        return table is not None and route.state == LOCKED and route != route_of(table, table.slots[slot])
+        return (
+            table is not None
+            and route.state == LOCKED
+            and route != route_of(table, table.slots[slot], frozenset(), self._all_locked)
+        )
 
     def _leave_lost(self, table: SlotTable) -> None:
         """Stop using masters that have failed, and do not wait for their replies: later answers may be lost with
@@ -317,6 +336,10 @@ class Routing:
             self._router.keep_servers(servers | self._replicas.leaving)
             self._lost_connections.keep_servers(servers)
         self._verdict(epoch, None)
+        if self.table is not None and self.table.coming is not None and self._all_locked:
+            # bounded: topom may be gone. No command is under way that this worker would refuse by now.
+            self._all_locked, self._drained = False, (self.table.rules, self.table.coming)
+            self._route_anew(self.table)
 
     def _newly_locked_servers(self) -> set[str]:
         """Servers of the locks that are not acknowledged yet: those that commands went to, and those that keys came

@@ -101,7 +101,7 @@ def differences(old: ClusterState | None, new: ClusterState) -> Documents:
 
 def _cluster(new: ClusterState) -> dict[str, Any]:
     # A topom that does not know of changes of the rules begins with the old ones, as any other does.
-    coming = {} if new.table.coming is None else {"coming_rules": new.table.coming.to_wire()}
+    coming = {} if new.table.coming is None else {"coming_rules": rules_to_wire(new.table.coming)}
     return {
         "product": new.product.model_dump(),
         "epoch": new.table.epoch,

@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 from slots import ranges
 from slots.group import Group
 from slots.messages.message import Product
-from slots.rules import ComingRules, SlotRule, rules_from_wire
+from slots.rules import SlotRule, coming_from_wire, rules_from_wire
 from slots.slot import MAXIMUM_SLOTS, slots_from_wire
 from slots.table import SlotTable
 from topom.cluster import event_records
@@ -111,7 +111,7 @@ class Reader:
     def _state(self, version: int) -> ClusterState:
         cluster = self._one("cluster", _object)
         product = made(Product, cluster["product"])
-        rules = rules_from_wire(cluster["rules"]), ComingRules.from_wire(cluster.get("coming_rules"))
+        rules = rules_from_wire(cluster["rules"]), coming_from_wire(cluster.get("coming_rules"))
         table = self._table(cluster["epoch"], product.number_of_slots, cluster["groups"], *rules)
         return ClusterState(
             version=version,
@@ -165,7 +165,7 @@ class Reader:
         number_of_slots: int,
         number_of_groups: int,
         rules: tuple[SlotRule, ...],
-        coming: ComingRules | None,
+        coming: tuple[SlotRule, ...] | None,
     ) -> SlotTable:
         parts = [self._one(slots_name(first), slots_from_wire) for first in range(0, number_of_slots, SLOTS_A_DOCUMENT)]
         groups: Mapping[int, Group] = self._together(

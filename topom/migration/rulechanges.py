@@ -4,8 +4,8 @@ A key whose slot changes may have another group by the new rules, and clients wo
 
 1. The keys of all masters are counted that the new rules would strand. If there are any, the change is refused with
    their number.
-2. All slots are locked, in one table with the coming rules. Once every proxy has acknowledged it, no command is under
-   way anywhere (**drained**), and no proxy lets a client use a key whose slot will change. The slots are unlocked.
+2. A table with the coming rules is stored. A proxy that gets it lets no client use a key whose slot will change. It
+   locks all slots until no command is under way that was sent before, and acknowledges the table (**drained**).
 3. The keys are counted again. Nobody can make another one that would be stranded, so if there is none, there will be
    none.
 4. The new rules are stored. A proxy that has their table finds each key where it was, and one that has not yet keeps
@@ -13,7 +13,7 @@ A key whose slot changes may have another group by the new rules, and clients wo
 
 If anything fails before step 4, the coming rules are taken back. So does a topom that begins to lead. From step 2 on no
 slot changes its group, and nothing is swept. **bounded**: step 2 takes ``barrier_seconds`` at most, step 3
-:data:`MOST_SECONDS`.
+:data:`MOST_SECONDS`. If topom dies, proxies go on to serve all other keys, for each ends its lock by itself.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from migrator.errors import MigrationError
 from slots import ranges
 from slots.backoff import Backoff
 from slots.counting import counted
-from slots.rules import ComingRules, SlotRule
+from slots.rules import SlotRule
 from slots.slot import OFFLINE
 from topom.cluster.cancelling import with_table
 from topom.cluster.events import Said, What
@@ -39,7 +39,7 @@ from topom.cluster.topology import all_servers
 from topom.errors import Conflict, NotLeading, TopomError
 from topom.migration.misplaced import Placing, Tally
 from topom.periodic import Look, Loop
-from topom.proxies.barrier import Barrier, BarrierFailed
+from topom.proxies.barrier import Barrier
 from topom.proxies.members import RULES_CHANGE, Members
 from topom.reasons import Kind, Reason
 
@@ -230,22 +230,14 @@ class RuleChanges(Loop):
 
         def lock(state: ClusterState, epoch: int) -> ClusterState:
             self._require(state)
-            return with_rules(state, epoch, state.table.rules, ComingRules(change.rules, locked=True))
-
-        def unlock(state: ClusterState, epoch: int) -> ClusterState:
-            # drained: no proxy can register between this look and the write.
-            if not self._barrier.passed(locked, servers):
-                raise BarrierFailed("a proxy registered after the others had locked, and has not locked itself")
-            self._require(state)
-            return with_rules(state, epoch, state.table.rules, ComingRules(change.rules, locked=False))
+            return with_rules(state, epoch, state.table.rules, change.rules)
 
         async with self._barrier.locking():
             try:
                 table = (await self._ledger.change(lock)).table
-                locked, servers = table.epoch, all_servers(table)
-                log.info("all_slots_locked", epoch=locked)
-                await self._barrier.reach(locked, servers, self._barrier_seconds, stop_at_refusal=True)
-                await self._ledger.change(unlock)
+                log.info("all_slots_locked", epoch=table.epoch)
+                # drained: whoever registers later has no earlier command under way, for it was fenced, or was here.
+                await self._barrier.reach(table.epoch, all_servers(table), self._barrier_seconds, stop_at_refusal=True)
             except BaseException:
                 await self._take_back()
                 raise
@@ -301,7 +293,7 @@ def masters_of(state: ClusterState) -> Masters:
 
 
 def with_rules(
-    state: ClusterState, epoch: int, rules: tuple[SlotRule, ...], coming: ComingRules | None
+    state: ClusterState, epoch: int, rules: tuple[SlotRule, ...], coming: tuple[SlotRule, ...] | None
 ) -> ClusterState:
     """The state with these rules in its table."""
     return with_table(state, state.table.ruled(epoch, rules, coming))

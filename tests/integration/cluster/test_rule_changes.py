@@ -2,8 +2,10 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 import pytest
+import redis.asyncio
 from redis.exceptions import RedisError, ResponseError, TryAgainError
 
 from slotferry.calls import TopomRefused
@@ -165,6 +167,64 @@ async def test_a_topom_that_dies_amid_a_change(start_cluster: StartCluster) -> N
         await eventually(is_let_in, bool, "the change to be taken back")
         assert (await cluster.api.rules())["rules"] == []
         assert await client.get(key) == b"1"
+
+
+async def test_a_topom_that_dies_while_proxies_lock_keeps_no_other_key_waiting(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(
+        groups=2,
+        proxies=2,
+        workers=1,
+        topom_settings={"barrier_seconds": 60},
+        proxy_settings={"lock_drain_seconds": 60, "lock_hold_seconds": 60},
+    )
+    # Of group 2, where the command is under way that the locks wait for.
+    slow = next(key for key in (b"{%d}" % number for number in range(100)) if slot("crc32", key, 1024) >= 512)
+    first, other = cluster.proxy_addresses
+    async with (
+        plain_client(first, socket_timeout=60) as client,
+        plain_client(first, socket_timeout=60) as waiting,
+        plain_client(other, socket_timeout=60) as second,
+        plain_client(await cluster.master_of(2)) as server,
+    ):
+        await server.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        writing = asyncio.create_task(client.set(slow, "1"))
+        await eventually(partial(_clients_that_are_paused, server), bool, "the command to be under way")
+        await cluster.api.change_rules([{"pattern": "bull:(*):*"}], [])
+
+        async def is_kept_off() -> bool:
+            try:
+                await second.get(QUEUES[0])
+            except TryAgainError:
+                return True
+            return False
+
+        await eventually(is_kept_off, bool, "clients to be kept off")
+        change = (await cluster.api.rules())["change"]
+        assert change["stage"] == "locking", change
+        held = asyncio.create_task(waiting.incr("plain"))
+        await cluster.topom.kill()
+        # The other proxy had nothing under way.
+        assert await second.set("other", "1")
+        await server.execute_command("CLIENT", "UNPAUSE")
+        assert await writing
+        assert await held == 1
+        for each in (waiting, second):
+            assert await each.incr("plain") > 1
+            with pytest.raises(TryAgainError, match="slot rules are being changed"):
+                await each.set(QUEUES[0], "1")
+        await cluster.restart_topom()
+
+        async def is_let_in() -> bool:
+            with suppress(RedisError):
+                return bool(await waiting.set(QUEUES[0], "1"))
+            return False
+
+        await eventually(is_let_in, bool, "the change to be taken back")
+        assert (await cluster.api.rules())["rules"] == []
+
+
+async def _clients_that_are_paused(server: redis.asyncio.Redis) -> int:
+    return int((await server.info("clients"))["blocked_clients"])
 
 
 async def over(cluster: Cluster) -> dict[str, object]:

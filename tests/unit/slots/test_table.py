@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from slots import ranges
 from slots.group import Group
-from slots.rules import ComingRules, SlotRule
+from slots.rules import SlotRule
 from slots.slot import MOST_REPLICAS, OFFLINE, Action, Slot, TableError
 from slots.states import Course, SlotState
 from slots.table import SlotTable
 
 GROUP_IDS = range(1, 6)
-COMING = st.sampled_from([None, ComingRules((), True), ComingRules((SlotRule("rq:*"),), False)])
+COMING = st.sampled_from([None, (), (SlotRule("rq:*"),)])
 RULES = st.sampled_from([(), (SlotRule("bull:(*):*"),), (SlotRule("*", 5, "queues"), SlotRule("celery*"))])
 
 

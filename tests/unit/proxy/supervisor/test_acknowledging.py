@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from proxy.supervisor import acknowledging
 from proxy.supervisor.acknowledging import Acknowledgements, reached
-from slots.rules import ComingRules
+from slots.rules import SlotRule
 from slots.slot import Action, Slot
 from slots.states import SlotState
 from slots.table import SlotTable
@@ -171,21 +171,24 @@ def test_locks_says_whether_a_slot_is_locked() -> None:
 def test_a_lock_of_all_slots_waits_for_the_dead_of_every_group() -> None:
     acks = received(table(1, 1, 2))
     acks.next(1, NONE)
-    coming = ComingRules((), locked=True)
-    acks.received(replace(table(2, 1, 2), coming=coming, unknown=()))
+    coming = replace(table(2, 1, 2), coming=(), unknown=())
+    acks.received(coming)
     for group in (1, 2):
         assert acks.next(2, {group}) is None
         assert acks.withheld(2, {group}) == {group}
     assert acks.next(2, NONE) == 2
     # Those that died since have sent nothing.
-    acks.received(replace(table(3, 1, 2), coming=replace(coming, locked=False), unknown=()))
+    acks.received(replace(coming, epoch=3, unknown=()))
     assert acks.next(3, {1, 2}) == 3
+    # Other keys are looked at for other rules.
+    acks.received(replace(coming, epoch=4, coming=(SlotRule("rq:*"),), unknown=()))
+    assert acks.next(4, {1}) is None
 
 
 def test_a_refused_lock_of_a_group_or_of_all_slots_is_never_acknowledged() -> None:
     group = replace(table(2, 1).groups[1], locked=True)
     for locked in (
-        replace(table(2, 1), coming=ComingRules((), locked=True), unknown=()),
+        replace(table(2, 1), coming=(), unknown=()),
         replace(table(2, 1), groups={**table(2, 1).groups, 1: group}, unknown=()),
     ):
         acks = received(table(1, 1))

@@ -2,7 +2,7 @@
 
 from slots.group import Group
 from slots.messages.message import Product
-from slots.rules import ComingRules, SlotRule
+from slots.rules import SlotRule
 from slots.slot import Action, Slot
 from slots.states import SlotState
 from slots.table import SlotTable
@@ -28,7 +28,7 @@ FULL = ClusterState(
         tuple(Slot(i, i % 3, Action(SlotState.MIGRATING, 1) if i % 7 == 0 else None) for i in range(512)),
         {1: Group(1, ("a:1", "b:1"), {"b:1": "paris"}, nodes={"a:1": "n1"}, unread=frozenset({"b:1"})), 2: Group(2)},
         rules=(SlotRule("bull:(*):*"), SlotRule("*", 5, "queues")),
-        coming=ComingRules((SlotRule("rq:*"),), locked=False),
+        coming=(SlotRule("rq:*"),),
     ),
     next_proxy_id=4,
     proxies={3: ProxyRecord(3, "1" * 32, "h:1", "host", 5, 2, "0.1.0")},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from migrator.errors import ServerUnavailable
-from slots.rules import ComingRules, SlotRule
+from slots.rules import SlotRule
 from slots.slot import Slot
 from tests.unit.topom.operators import send
 from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
@@ -23,7 +23,6 @@ from topom.store import STATE, StoreError
 
 MakeBench = Callable[..., Awaitable[Bench]]
 RULES = (SlotRule("bull:(*):*"),)
-LOCKED, UNLOCKED = ComingRules(RULES, True), ComingRules(RULES, False)
 
 
 class Counts:
@@ -60,7 +59,7 @@ async def test_all_proxies_lock_before_keys_are_counted_again(bench: MakeBench) 
     one = await bench()
     proxies = [await FakeProxy(one, number).register() for number in (1, 2)]
     counts = Counts()
-    seen: list[tuple[int, ComingRules | None, set[int]]] = []
+    seen: list[tuple[int, tuple[SlotRule, ...] | None, set[int]]] = []
 
     async def then(number: int) -> None:
         members = {proxy.member.acked for proxy in proxies if proxy.member is not None}
@@ -71,12 +70,12 @@ async def test_all_proxies_lock_before_keys_are_counted_again(bench: MakeBench) 
     change.begin(RULES, dry=False)
     done = await over(change)
     assert (done.stage, done.reason) == (Stage.DONE, None)
-    assert [(number, coming) for number, coming, _ in seen] == [(1, None), (2, UNLOCKED)]
-    # drained: both had the table that locks all slots, before the slots were unlocked.
+    assert [(number, coming) for number, coming, _ in seen] == [(1, None), (2, RULES)]
+    # drained: both had the table by which they lock all slots, before the keys were counted again.
     for proxy in proxies:
         tables = [(table.rules, table.coming) for table in proxy.seen if table.coming or table.rules]
-        assert tables[0] == ((), LOCKED)
-        locked = next(table.epoch for table in proxy.seen if table.coming == LOCKED)
+        assert tables[0] == ((), RULES)
+        locked = next(table.epoch for table in proxy.seen if table.coming == RULES)
         assert min(seen[1][2]) >= locked
     table = one.ledger.table
     assert (table.rules, table.coming) == (RULES, None)
@@ -119,17 +118,17 @@ async def test_a_proxy_that_does_not_lock_refuses_it(bench: MakeBench) -> None:
     done = await over(change)
     assert (done.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.FAILED, None, ())
     # All are unlocked at once.
-    assert [table.coming for table in proxy.seen][-2:] == [LOCKED, None]
+    assert [table.coming for table in proxy.seen][-2:] == [RULES, None]
     assert done.reason is not None
     assert "busy" in done.reason.what
 
 
-async def test_a_proxy_that_comes_after_the_others_have_locked_has_to_lock_as_well(
+async def test_a_proxy_that_comes_after_the_others_have_locked_begins_with_the_coming_rules(
     bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await bench()
     await FakeProxy(one, 1).register()
-    late = FakeProxy(one, 2, lambda table: None)
+    late = FakeProxy(one, 2, lambda table: table.coming is None or None)
     reach = one.barrier.reach
 
     async def reached(*arguments: Any, **options: Any) -> None:
@@ -140,9 +139,9 @@ async def test_a_proxy_that_comes_after_the_others_have_locked_has_to_lock_as_we
     change = changes(one, Counts())
     change.begin(RULES, dry=False)
     done = await over(change)
-    assert (done.stage, one.ledger.table.rules, one.ledger.table.coming) == (Stage.FAILED, (), None)
-    assert done.reason is not None
-    assert "has not locked itself" in done.reason.what
+    assert (done.stage, one.ledger.table.rules, one.ledger.table.coming) == (Stage.DONE, RULES, None)
+    # It has no command under way from before, and never had a table by which it would serve keys whose slot changes.
+    assert [(table.rules, table.coming) for table in late.seen][:1] == [((), RULES)]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -275,7 +274,7 @@ async def test_a_change_is_cancelled(bench: MakeBench) -> None:
     change = changes(one, counts)
     change.begin(RULES, dry=False)
     await reached.wait()
-    assert one.ledger.table.coming == UNLOCKED
+    assert one.ledger.table.coming == RULES
     await change.cancel()
     assert change.last is not None
     assert (change.last.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.CANCELLED, None, ())
@@ -314,11 +313,11 @@ async def test_a_change_that_is_being_taken_back_is_not_left_half_way(
 async def test_the_next_topom_takes_it_back() -> None:
     one = await Bench(store := MemoryStore()).start()
     await one.ledger.change(
-        lambda state, epoch: replace(state, table=state.table.ruled(epoch, state.table.rules, LOCKED))
+        lambda state, epoch: replace(state, table=state.table.ruled(epoch, state.table.rules, RULES))
     )
     stored = records.decode(await store.book(STATE).read())
     assert stored is not None
-    assert stored.table.coming == LOCKED
+    assert stored.table.coming == RULES
     two = Ledger(store, "another")
     await two.start(one.product)
     assert (two.table.coming, two.table.rules) == (None, ())

@@ -18,7 +18,7 @@ from proxy.supervisor.kept_table.tablekeeping import EVERYTHING, TableKeeping
 from slots.formats import TABLE_FILE
 from slots.messages.control import KeptUsers, KnownUsers
 from slots.messages.message import Product
-from slots.rules import ComingRules
+from slots.rules import SlotRule
 from tests.unit.proxy.proxy_fakes import Director, FakeTopom, table
 from tests.unit.proxy.supervisor.test_supervisor import running
 
@@ -185,7 +185,7 @@ async def test_while_slot_rules_change_there_is_no_file(tmp_path: Path) -> None:
     keeping = TableKeeping(str(tmp_path / "table"), lambda: None, lambda epoch, reason: None)
     assert await keeping.open() is None
     file = TableFile(tmp_path / "table")
-    for epoch, coming in enumerate((None, ComingRules((), True), ComingRules((), False), None), 1):
+    for epoch, coming in enumerate((None, (), (SlotRule("rq:*"),), None), 1):
         keeping.received(INSTANCE, PRODUCT, replace(table(epoch, 1), coming=coming, unknown=()))
         await until(lambda epoch=epoch: keeping.covered >= epoch and keeping._working is None)  # type: ignore[misc]
         assert (file.read() is None) is (coming is not None)
