@@ -7,8 +7,9 @@ other users of topom open no proxy, and close none.
 A user that cannot be read whole is none here: with a field left out, it could do more than it may. If that is
 ``default``, nobody is ``default``.
 
-**epochs**: of one cluster, older users never follow newer ones. While topom is away, or if it keeps none, the last ones
-hold. They are in the table file, too, for a proxy that starts then.
+**epochs**: of one cluster, older users never follow newer ones. Others of the same version come from a store that was
+put back, and changed before topom had heard of that version: they take the place of those that the store lacks. While
+topom is away, or if it keeps none, the last ones hold. They are in the table file, too, for a proxy that starts then.
 """
 
 import secrets
@@ -77,11 +78,13 @@ class UsersOfTopom:
 
     def _take(self, known: KnownUsers) -> None:
         now = self.known
-        if now is not None and now.cluster == known.cluster and known.kept.version <= now.kept.version:
+        if now is not None and now.cluster == known.cluster:
             if known.kept.version < now.kept.version:
                 log.warning("users_refused", version=known.kept.version, own_version=now.kept.version)
-            return
-        if now is not None and now.cluster != known.cluster:
+                return
+            if known.kept.version == now.kept.version and _by_name(known) == _by_name(now):
+                return
+        if self._followed == known.kept.version or (now is not None and now.cluster != known.cluster):
             self._followed = None
         self.known = known
         self._put_together()
@@ -110,6 +113,10 @@ class UsersOfTopom:
 
     def lost(self) -> None:
         """The last ones hold."""
+
+
+def _by_name(known: KnownUsers) -> dict[Any, Mapping[str, Any]]:
+    return {str(entry.get("name")): entry for entry in known.kept.users}
 
 
 def together(own: ProxySettings, kept: Iterable[Mapping[str, Any]]) -> tuple[ProxySettings, dict[str, str]]:

@@ -141,6 +141,26 @@ def test_newer_users_are_taken_and_older_ones_are_not() -> None:
     assert proxy.users.settings is NOTHING
 
 
+def test_other_users_of_the_same_version_are_taken() -> None:
+    """A store that was put back has given the version anew."""
+    proxy = Proxy()
+    bob = {**ADA, "name": "bob"}
+    proxy.registers(6, ADA, bob)
+    assert proxy.users.told() == HeldUsers(version=6)
+    proxy.follows = False
+    for tell in (proxy.registers, proxy.hears):
+        tell(6, bob, ADA)
+        assert (proxy.names, proxy.changes) == ({"ada", "bob", "default"}, 1)
+    proxy.registers(6, ADA)
+    assert (proxy.names, proxy.changes) == ({"ada", "default"}, 2)
+    # It does not use these yet.
+    assert proxy.users.told() == HeldUsers(version=0)
+    proxy.follows = True
+    assert proxy.users.told() == HeldUsers(version=6)
+    proxy.hears(6, bob)
+    assert (proxy.names, proxy.changes) == ({"bob", "default"}, 3)
+
+
 def test_the_last_ones_hold_with_a_topom_that_keeps_none_and_those_of_another_cluster_replace_them() -> None:
     proxy = Proxy()
     proxy.users.begin_with(KnownUsers(cluster="c", kept=KeptUsers(version=9, users=[CLOSED])))
