@@ -14,7 +14,7 @@ from slotferry.main import app
 from slotferry.operator import options, top
 from slotferry.operator.addressing import Where
 from slots.topomtls import NO_FILES, Files
-from tests.unit.slotferry.operator.test_operator import LOAD, MIGRATION
+from tests.unit.slotferry.operator.answers import LOAD, MIGRATION
 
 MOVING: Mapping[str, Any] = MIGRATION
 
