@@ -114,8 +114,7 @@ async def wait_moved(topom: TopomClient, targets: Targets, limit: float, epoch: 
     """
     deadline = time.monotonic() + limit
     last_line = time.monotonic()
-    patience, standstill = Patience(), Standstill()
-    way = None if callable(targets) else _Way(targets)
+    patience, looking = Patience(), _Looking(topom, targets, epoch)
     with _Moving(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -130,30 +129,17 @@ async def wait_moved(topom: TopomClient, targets: Targets, limit: float, epoch: 
         while True:
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    migration = await topom.migration()
-                    epoch = epoch or migration.get("epoch", 0)  # an earlier topom does not say it
-                    table = await topom.slots()
+                    migration, table = await looking.look()
                 patience.heard()
                 detail = describe(migration)
-                if table["epoch"] >= epoch:
-                    epoch = table["epoch"]
-                    if way is None:
-                        assert callable(targets)
-                        way = _Way(targets(table["slots"]))
-                    moving = way.still(table["slots"])
-                    if not moving:
-                        return
-                    if because := standstill.reason(time.monotonic(), moving, migration):
-                        raise MoveStuck(
-                            f"{way.told} slots do not move, and will not by themselves: {because}; "
-                            "they go on once that is done; to take them back: slotferry migration cancel"
-                        )
+                if looking.is_over(migration, table):
+                    return
             except TimeoutError:
                 detail = ""
             except (TopomUnreachable, TopomRefused) as error:
                 detail = patience.bear(error)
             progress.detail = detail
-            if way is not None:
+            if (way := looking.way) is not None:
                 progress.update(task, total=way.total, completed=way.done)
             now = time.monotonic()
             if now >= deadline:
@@ -166,6 +152,41 @@ async def wait_moved(topom: TopomClient, targets: Targets, limit: float, epoch: 
                 last_line = now
                 note(f"{way.done} of {way.total} slots moved; {detail}" if way is not None else detail)
             await asyncio.sleep(POLL_SECONDS)
+
+
+class _Looking:
+    """Looks at a move, by no table from before it. ``way``: its slots, once they are known."""
+
+    def __init__(self, topom: TopomClient, targets: Targets, epoch: int) -> None:
+        self._topom = topom
+        self._targets = targets
+        self._epoch = epoch
+        self._standstill = Standstill()
+        self.way = None if callable(targets) else _Way(targets)
+
+    async def look(self) -> tuple[Answer, Answer]:
+        """What topom says of moving, and the table."""
+        migration = await self._topom.migration()
+        self._epoch = self._epoch or migration.get("epoch", 0)  # an earlier topom does not say it
+        return migration, await self._topom.slots()
+
+    def is_over(self, migration: Answer, table: Answer) -> bool:
+        """Whether all slots have come to rest. Raises :class:`MoveAbandoned` and :class:`MoveStuck`."""
+        if table["epoch"] < self._epoch:
+            return False
+        self._epoch = table["epoch"]
+        if self.way is None:
+            assert callable(self._targets)
+            self.way = _Way(self._targets(table["slots"]))
+        moving = self.way.still(table["slots"])
+        if not moving:
+            return True
+        if because := self._standstill.reason(time.monotonic(), moving, migration):
+            raise MoveStuck(
+                f"{self.way.told} slots do not move, and will not by themselves: {because}; "
+                "they go on once that is done; to take them back: slotferry migration cancel"
+            )
+        return False
 
 
 class _Way:
