@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
 from slots import garbage, logs
 from slots.openfiles import raise_limit
@@ -105,21 +106,7 @@ async def serve(settings: TopomSettings, file: Path | None = None, newest: bool 
     ]
     on_hangup(in_force.reload)
     server = Serving(
-        uvicorn.Config(
-            api.build(node, callers, in_force),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            # Longer than followers and the command line keep one: a request never meets topom's end of a connection.
-            timeout_keep_alive=int(HEAD_SECONDS),
-            http=entrance.protocol(),
-            ws=Wire,
-            ws_max_size=control.MAXIMUM_FRAME_BYTES,
-            ws_per_message_deflate=False,
-        ),
+        _config(api.build(node, callers, in_force), entrance),
         None if served is None else TlsListener(entrance, served),
     )
     running = asyncio.create_task(node.run())
@@ -157,6 +144,25 @@ async def serve(settings: TopomSettings, file: Path | None = None, newest: bool 
         await node.close()
     log.info("topom_stopped")
     return 0 if orderly else 1
+
+
+def _config(app: FastAPI, entrance: Entrance) -> uvicorn.Config:
+    """How the API is served."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        # Longer than followers and the command line keep one: a request never meets topom's end of a connection.
+        timeout_keep_alive=int(HEAD_SECONDS),
+        http=entrance.protocol(),
+        ws=Wire,
+        ws_max_size=control.MAXIMUM_FRAME_BYTES,
+        ws_per_message_deflate=False,
+    )
 
 
 def _report(outcome: Exception) -> None:

@@ -55,34 +55,21 @@ def draw(state: ClusterState, condition_of: ConditionOf, refusals: Mapping[str, 
     """
     leaving_nodes = {entry.id for entry in state.leaving.values() if entry.kind == "node"}
     leaving_servers = {entry.id for entry in state.leaving.values() if entry.kind == "server"}
-    alive: dict[str, list[str]] = {}
-    known: set[str] = set()
-    for group in state.table.groups.values():
-        for server in group.servers:
-            name = group.node_of(server)
-            known.add(name)
-            if condition_of(server) is not Condition.FAILED:
-                alive.setdefault(name, []).append(group.datacenter_of(server))
+    places = _places(state, condition_of)
+    nodes = {
+        name: Node(name, min((place for place in found if place), default=""))
+        for name, found in sorted(places.items())
+        if found and name not in leaving_nodes
+    }
     unusable: dict[str, Reason] = {}
     free: dict[str, list[str]] = {}
     for address, entry in sorted(state.pool.items()):
-        known.add(entry.node_name)
-        condition = condition_of(address)
-        if condition is not Condition.ALIVE:
-            unknown = condition is Condition.UNKNOWN
-            what = f"{address} of the pool {'was not looked at yet' if unknown else 'does not answer'}"
-            unusable[address] = Reason(Kind.BUSY if unknown else Kind.SERVER, what)
-            continue
-        alive.setdefault(entry.node_name, []).append(entry.datacenter)
-        if (refusal := _refusal(entry, leaving_nodes, leaving_servers, refusals or {})) is not None:
+        refusal = _silence(address, condition_of(address))
+        refusal = refusal or _refusal(entry, leaving_nodes, leaving_servers, refusals or {})
+        if refusal is not None:
             unusable[address] = refusal
         else:
             free.setdefault(entry.node_name, []).append(address)
-    nodes = {
-        name: Node(name, min((place for place in places if place), default=""))
-        for name, places in sorted(alive.items())
-        if name not in leaving_nodes
-    }
     table: dict[int, Copies] = {}
     left_out: dict[int, Reason] = {}
     gone: dict[int, tuple[str, ...]] = {}
@@ -102,13 +89,37 @@ def draw(state: ClusterState, condition_of: ConditionOf, refusals: Mapping[str, 
         gone[group_id] = tuple(server for server in group.replicas if server not in there)
     return Picture(
         nodes,
-        {name: LEAVES if name in leaving_nodes else SILENT for name in sorted(known - nodes.keys())},
+        {name: LEAVES if name in leaving_nodes else SILENT for name in sorted(places.keys() - nodes.keys())},
         table,
         left_out,
         {name: tuple(servers) for name, servers in free.items()},
         unusable,
         gone,
     )
+
+
+def _places(state: ClusterState, condition_of: ConditionOf) -> dict[str, list[str]]:
+    """By node, the datacenters of its servers; those that have failed have none."""
+    places: dict[str, list[str]] = {}
+    for group in state.table.groups.values():
+        for server in group.servers:
+            found = places.setdefault(group.node_of(server), [])
+            if condition_of(server) is not Condition.FAILED:
+                found.append(group.datacenter_of(server))
+    for address, entry in state.pool.items():
+        found = places.setdefault(entry.node_name, [])
+        if condition_of(address) is Condition.ALIVE:
+            found.append(entry.datacenter)
+    return places
+
+
+def _silence(address: str, condition: Condition) -> Reason | None:
+    """Why a server of the pool cannot be asked; None if it can."""
+    if condition is Condition.ALIVE:
+        return None
+    if condition is Condition.UNKNOWN:
+        return Reason(Kind.BUSY, f"{address} of the pool was not looked at yet")
+    return Reason(Kind.SERVER, f"{address} of the pool does not answer")
 
 
 def _refusal(

@@ -195,39 +195,8 @@ class Members:
                 f"{self._ledger.table.epoch}: it is another product's topom, or its store was lost",
             )
 
-        def join(state: ClusterState, epoch: int) -> ClusterState:
-            if registration.instance in state.fenced:
-                raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
-            if state.table.coming is not None and not registration.changes_rules:
-                raise Refused(
-                    "invalid", f"slot rules are being changed, and {RULES_CHANGE}; it registers when that is over"
-                )
-            known = next((proxy for proxy in state.proxies.values() if proxy.instance == registration.instance), None)
-            if known is None and registration.registered_before:
-                # final-fence: the proxy itself says that it was registered, so topom need not remember fences that are
-                # done.
-                raise Refused("fenced", "this instance is no member any more; come back under a new one")
-            record = ProxyRecord(
-                id=known.id if known else state.next_proxy_id,
-                instance=registration.instance,
-                address=registration.address,
-                hostname=registration.hostname,
-                pid=registration.pid,
-                workers=registration.workers,
-                version=registration.version,
-                draining=registration.draining or bool(known and self._has_yet_to_drain(known, registration)),
-                stand_down=standdown.registered(self.stand_down, registration.stands_down),
-            )
-            if record == known:
-                return state
-            return replace(
-                state,
-                proxies={**state.proxies, record.id: record},
-                next_proxy_id=max(state.next_proxy_id, record.id + 1),
-            )
-
         try:
-            await self._ledger.change(join)
+            await self._ledger.change(lambda state, _: self._joined(state, registration))
         except TooMany as error:
             raise Refused("invalid", str(error)) from error
         member = next((one for one in self._members.values() if one.record.instance == registration.instance), None)
@@ -245,6 +214,38 @@ class Members:
         self.heard(member)
         log.info("proxy_registered", proxy=member.record.id, address=registration.address, epoch=registration.epoch)
         return member
+
+    def _joined(self, state: ClusterState, registration: Register) -> ClusterState:
+        """The state with the sender as a member. Raises :class:`Refused`."""
+        if registration.instance in state.fenced:
+            raise Refused("fenced", "this instance was fenced off the servers; come back under a new one")
+        if state.table.coming is not None and not registration.changes_rules:
+            raise Refused(
+                "invalid", f"slot rules are being changed, and {RULES_CHANGE}; it registers when that is over"
+            )
+        known = next((proxy for proxy in state.proxies.values() if proxy.instance == registration.instance), None)
+        if known is None and registration.registered_before:
+            # final-fence: the proxy itself says that it was registered, so topom need not remember fences that are
+            # done.
+            raise Refused("fenced", "this instance is no member any more; come back under a new one")
+        record = ProxyRecord(
+            id=known.id if known else state.next_proxy_id,
+            instance=registration.instance,
+            address=registration.address,
+            hostname=registration.hostname,
+            pid=registration.pid,
+            workers=registration.workers,
+            version=registration.version,
+            draining=registration.draining or bool(known and self._has_yet_to_drain(known, registration)),
+            stand_down=standdown.registered(self.stand_down, registration.stands_down),
+        )
+        if record == known:
+            return state
+        return replace(
+            state,
+            proxies={**state.proxies, record.id: record},
+            next_proxy_id=max(state.next_proxy_id, record.id + 1),
+        )
 
     def counts(self, member: Member) -> bool:
         """Whether a proxy may be told now that it is a member and not fenced (:mod:`topom.proxies.standdown`)."""
