@@ -38,7 +38,7 @@ from topom.api.wire import framed, wire_of
 from topom.cluster.ledger import LostPlace
 from topom.errors import NotLeading, TopomError
 from topom.proxies.keptusers import UserBook
-from topom.proxies.members import Member, Refused
+from topom.proxies.member import Member, Refused
 from topom.proxies.proxylist import ProxyList
 from topom.proxies.tableframes import TableFrames
 from topom.store import StoreError
@@ -64,7 +64,7 @@ class SocketLink:
     """Sends to one proxy: tables as they become newer, and lists of proxies, then a last message.
 
     News is written at once if the connection takes it; otherwise :meth:`send_news` waits for the connection and sends
-    it. This class is a :class:`topom.proxies.members.Link`.
+    it. This class is a :class:`topom.proxies.member.Link`.
     """
 
     def __init__(self, websocket: WebSocket, frames: TableFrames, proxies: ProxyList, users: UserBook) -> None:

@@ -9,7 +9,7 @@ from fastapi import Depends, Query
 from topom.api import proxy_models as models
 from topom.api.access import ServedTopom, refuse_body
 from topom.api.routers import resource
-from topom.proxies.members import Member
+from topom.proxies.member import Member
 from topom.proxies.reloads import Outcome
 from topom.term.service import Topom
 

@@ -37,7 +37,8 @@ from topom.doctor import (
 from topom.doctor.asking import ask
 from topom.doctor.facts import ClusterFacts, ProxyFacts, ServerFacts, TopomFacts
 from topom.doctor.findings import Finding
-from topom.proxies.members import Member, Members
+from topom.proxies.member import Member
+from topom.proxies.members import Members
 from topom.reasons import Reason
 from topom.servers.detector import Condition
 from topom.servers.health import Health

@@ -25,7 +25,8 @@ from topom.cluster.topology import all_servers
 from topom.load.book import Book
 from topom.load.measured import Counts
 from topom.periodic import Look, Loop
-from topom.proxies.members import Link, Member, Members, Refused
+from topom.proxies.member import Link, Member, Refused
+from topom.proxies.members import Members
 
 log = structlog.get_logger(__name__)
 
@@ -166,7 +167,7 @@ class Asking(Loop):
         link.say(TellLoad(number=asked.number, slots=asked.rows, names=asked.names))
 
     def answered(self, member: Member, link: Link, load: Load) -> None:
-        """A proxy has answered over this link. Raises :class:`~topom.proxies.members.Refused`."""
+        """A proxy has answered over this link. Raises :class:`~topom.proxies.member.Refused`."""
         asked = self._asked.get(member.record.id)
         if asked is None or asked.link is not link or not asked.waiting or asked.number != load.number:
             raise Refused("invalid", "the proxy tells its load without being asked")

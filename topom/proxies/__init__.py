@@ -7,7 +7,8 @@ it, is fenced, or has stood down.
 
 To change
 
-- when a proxy counts as lost, and what it registers with: :mod:`~topom.proxies.members`;
+- when a proxy counts as lost, and what it registers with: :mod:`~topom.proxies.members`; what is known of one:
+  :mod:`~topom.proxies.member`;
 - what the barrier waits for, and how fences are put up: :mod:`~topom.proxies.barrier`;
 - when a proxy that cannot be fenced counts as standing down: :mod:`~topom.proxies.standdown` (the rule),
   :mod:`~topom.proxies.lost` (asking for it);

@@ -26,7 +26,8 @@ from topom.cluster.ledger import Ledger
 from topom.cluster.topology import all_servers
 from topom.periodic import Look, Loop, never_held
 from topom.proxies.barrier import Barrier
-from topom.proxies.members import Member, Members
+from topom.proxies.member import Member
+from topom.proxies.members import Members
 from topom.proxies.strangers import Connections
 from topom.reasons import Reason
 

@@ -26,7 +26,8 @@ from slots.wrongvalues import in_words
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
 from topom.errors import Conflict, Invalid, NotFound, TooMany
-from topom.proxies.members import Member, Members
+from topom.proxies.member import Member
+from topom.proxies.members import Members
 
 MOST_BYTES = 512 * 1024
 """Of all users together, as they are sent."""

@@ -24,7 +24,7 @@ from slots.messages.load import Share
 
 
 class Known(Protocol):
-    """What is known of a proxy (:class:`topom.proxies.members.Member`)."""
+    """What is known of a proxy (:class:`topom.proxies.member.Member`)."""
 
     @property
     def lost(self) -> bool:

@@ -9,7 +9,8 @@ have.
 from slots.messages.control import Proxies
 from slots.messages.message import ListedProxy, encode
 from topom.periodic import Look, Loop
-from topom.proxies.members import Member, Members
+from topom.proxies.member import Member
+from topom.proxies.members import Members
 
 LOOK_SECONDS = 0.2
 """Seconds between two looks for changes. However many changes come meanwhile, proxies are told once (**bounded**)."""

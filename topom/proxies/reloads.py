@@ -13,7 +13,8 @@ from slots.messages.control import Reload, Reloaded
 from topom.cluster.events import What, actor
 from topom.cluster.ledger import Ledger
 from topom.errors import TooMany
-from topom.proxies.members import Link, Member, Members
+from topom.proxies.member import Link, Member
+from topom.proxies.members import Members
 
 ANSWER_SECONDS = 6.0
 """Longer than a proxy waits for its workers."""

@@ -25,7 +25,8 @@ from topom.migration.foreignkeys import SweepBrokenOff
 from topom.migrators.gathering import Place
 from topom.proxies.barrier import Barrier
 from topom.proxies.leases import Leases
-from topom.proxies.members import Member, Members
+from topom.proxies.member import Member
+from topom.proxies.members import Members
 from topom.proxies.refusedtables import RefusedTables
 from topom.reasons import Kind, Reason
 from topom.servers.redis_servers import Fencing

@@ -29,7 +29,7 @@ from topom.migration.batches import Batch
 from topom.migration.streamed import StreamedCopies
 from topom.migrators.members import MigratorLost
 from topom.placement import applying
-from topom.proxies.members import Member
+from topom.proxies.member import Member
 from topom.reasons import Kind
 from topom.servers.readings import Reading
 from topom.term.service import Topom

@@ -12,7 +12,7 @@ from topom import errors
 from topom.cluster import changed_records, records, rules
 from topom.cluster.departures import KEPT_MOST, Departures, added
 from topom.cluster.state import ClusterState, PoolServer
-from topom.proxies.members import Refused
+from topom.proxies.member import Refused
 from topom.servers.detector import OWN, Condition, Detector, DetectorSettings
 from topom.store import Stored
 

@@ -16,7 +16,7 @@ from topom.cluster.state import ProxyRecord
 from topom.load import asking
 from topom.load.asking import ASK_SECONDS, SOON_SECONDS, Asking
 from topom.load.book import Book
-from topom.proxies.members import Member, Refused
+from topom.proxies.member import Member, Refused
 
 
 class Link:

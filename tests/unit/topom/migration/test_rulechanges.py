@@ -18,7 +18,7 @@ from topom.cluster.ledger import Ledger
 from topom.errors import RulesChanging
 from topom.migration.misplaced import Placing, Tally
 from topom.migration.rulechanges import RUNNING, RuleChange, RuleChanges, RulesChange, RulesWait, Stage
-from topom.proxies.members import Refused
+from topom.proxies.member import Refused
 from topom.store import STATE, StoreError
 
 MakeBench = Callable[..., Awaitable[Bench]]

@@ -13,7 +13,7 @@ from tests.unit.topom.topom_fakes import Bench, FakeProxy
 from topom.cluster import topology
 from topom.cluster.state import Marked
 from topom.proxies.barrier import Barrier, BarrierRefused, BarrierTimeout
-from topom.proxies.members import Refused
+from topom.proxies.member import Refused
 
 MakeBench = Callable[..., Awaitable[Bench]]
 

@@ -6,7 +6,7 @@ import pytest
 
 from slots.messages.control import Drain, Register
 from tests.unit.topom.topom_fakes import Bench, FakeProxy
-from topom.proxies.members import Member, Refused
+from topom.proxies.member import Member, Refused
 
 MakeBench = Callable[..., Awaitable[Bench]]
 

@@ -13,7 +13,7 @@ from topom.cluster import lineage, topology
 from topom.cluster.lineage import StoreIsOlder
 from topom.errors import NotLeading
 from topom.proxies import members
-from topom.proxies.members import Refused
+from topom.proxies.member import Refused
 from topom.proxies.newest import NewestStore, NotSettled
 
 MakeBench = Callable[..., Awaitable[Bench]]

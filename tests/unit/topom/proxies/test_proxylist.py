@@ -10,7 +10,7 @@ import pytest
 
 from slots.messages.control import ClusterAddress, TopomMessage
 from topom.cluster.state import ProxyRecord
-from topom.proxies.members import Member
+from topom.proxies.member import Member
 from topom.proxies.proxylist import ProxyList
 
 

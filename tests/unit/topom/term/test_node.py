@@ -23,7 +23,7 @@ from topom.api.topoms import describe
 from topom.cluster.events import Event
 from topom.cluster.ledger import LostPlace, ProductMismatch
 from topom.errors import NotLeading
-from topom.proxies.members import Refused
+from topom.proxies.member import Refused
 from topom.proxies.oldmarks import OldMarks
 from topom.reasons import Kind
 from topom.servers.detector import Condition

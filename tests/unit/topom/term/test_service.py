@@ -11,7 +11,7 @@ from tests.unit.topom.topom_fakes import MemoryStore
 from topom.cluster import lineage
 from topom.cluster.lineage import StoreIsOlder
 from topom.errors import NotLeading
-from topom.proxies.members import Refused
+from topom.proxies.member import Refused
 from topom.term.service import Topom
 from topom.term.settings import TopomSettings
 
