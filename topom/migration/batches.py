@@ -154,26 +154,8 @@ def next_batches(
     taken = {slot for batch in running for slot in batch.slots}
     busy = {group for batch in running for group in batch.groups}
     busy |= {group.id for group in state.table.groups.values() if group.locked}
-    copied: set[int] = set()
-    held: set[int] = set()
+    work = _work(state, taken)
     gatherings: dict[int, list[Batch]] = {}
-    left: dict[Kind, list[int]] = {}
-    waiting: dict[Kind, list[int]] = {}
-    aside: set[Pair] = set()
-    for slot in state.table.slots:
-        action = slot.action
-        if action is None or slot.id in taken:
-            continue
-        if slot.id in state.skipped:
-            if action.state is SlotState.MIGRATING:
-                aside.add((slot.group_id, action.target_id))
-            continue
-        found = waiting if action.state is SlotState.PENDING else left
-        if action.copy:
-            copied.add(slot.id)
-            held |= {slot.group_id, action.target_id}
-        kind = slot.group_id, action.target_id, action.course, action.state, action.beginning
-        found.setdefault(kind, []).append(slot.id)
     batches: list[Batch] = []
 
     def add(candidates: Mapping[Kind, list[int]], most: int | None) -> None:
@@ -190,20 +172,53 @@ def next_batches(
             batch = Batch(source_id, target_id, tuple(slots[:most]), action_state, course)
             if others:
                 batch.begin_with(others[0])
-            elif any(slot in copied for slot in batch.slots):
+            elif any(slot in work.copied for slot in batch.slots):
                 batch.gathering.close()
             others.append(batch)
             busy.update(batch.groups)
             batches.append(batch)
 
-    add(left, None)
-    busy |= held
+    add(work.left, None)
+    busy |= work.held
     if begin:
         # Proxies still move keys of skipped slots, so no batch begins that would send keys the opposite way.
-        against = {(target_id, source_id) for source_id, target_id in aside}
+        against = {(target_id, source_id) for source_id, target_id in work.aside}
         passed_over = against | set(deferred)
-        add({kind: slots for kind, slots in waiting.items() if kind[:2] not in passed_over}, most_slots)
+        add({kind: slots for kind, slots in work.waiting.items() if kind[:2] not in passed_over}, most_slots)
     return batches
+
+
+@dataclass
+class _Work:
+    """Slots with actions that are in no running batch. ``left`` are further than pending, ``waiting`` are pending."""
+
+    left: dict[Kind, list[int]] = field(default_factory=dict)
+    waiting: dict[Kind, list[int]] = field(default_factory=dict)
+    copied: set[int] = field(default_factory=set)
+    """Those of both that were copied."""
+    held: set[int] = field(default_factory=set)
+    """The groups of those."""
+    aside: set[Pair] = field(default_factory=set)
+    """The pairs between which skipped slots are moving."""
+
+
+def _work(state: ClusterState, taken: Collection[int]) -> _Work:
+    work = _Work()
+    for slot in state.table.slots:
+        action = slot.action
+        if action is None or slot.id in taken:
+            continue
+        if slot.id in state.skipped:
+            if action.state is SlotState.MIGRATING:
+                work.aside.add((slot.group_id, action.target_id))
+            continue
+        found = work.waiting if action.state is SlotState.PENDING else work.left
+        if action.copy:
+            work.copied.add(slot.id)
+            work.held |= {slot.group_id, action.target_id}
+        kind = slot.group_id, action.target_id, action.course, action.state, action.beginning
+        found.setdefault(kind, []).append(slot.id)
+    return work
 
 
 def _in_turn(candidate: tuple[Kind, list[int]]) -> tuple[int, bool, int]:
