@@ -170,8 +170,22 @@ async def test_a_change_holds_at_all_workers_of_all_proxies_when_the_command_end
     replies = await pipeline.execute(raise_on_error=False)
     assert any(isinstance(reply, ResponseError) for reply in replies)
 
-    assert (await user(topom, "remove", "ada"))[0] == 0
+    # A prefix: it knows its keys by other names, and is logged in no more.
+    lifted = [f"{field}=" for field in ("over_limit", "read_only", "requests_per_second", "rules")]
+    assert (await user(topom, "set", "ada", "prefix=a:", *lifted))[0] == 0
     for client in third:
+        assert await ended(client)
+    fourth = await clients.at_each_worker(proxies, username="ada", password=SECOND)
+    for count, client in enumerate(fourth, 1):
+        assert await client.get("1") == b"x"
+        assert await client.incr("key") == count
+    assert await others[0].get("a:key") == b"%d" % len(fourth)
+    status, problem = await user(topom, "set", "ada", "prefix=a*")
+    assert status != 0
+    assert "letters, digits" in problem
+
+    assert (await user(topom, "remove", "ada"))[0] == 0
+    for client in fourth:
         assert await ended(client)
     assert await refused_everywhere(proxies, username="ada", password=SECOND)
     for client in others:
@@ -185,28 +199,9 @@ async def test_a_change_holds_at_all_workers_of_all_proxies_when_the_command_end
         ("user_set", "user ada was changed: password_sha256"),
         ("user_set", "user ada was changed: read_only"),
         ("user_set", "user ada was changed: over_limit, requests_per_second"),
+        ("user_set", "user ada was changed: over_limit, prefix, read_only, requests_per_second, rules"),
         ("user_removed", "user ada was removed"),
     ]
-
-
-async def test_a_user_is_given_a_prefix_another_one_and_none(proxies: list[Proxy], clients: Clients) -> None:
-    topom = proxies[0].topom
-    (default, *_) = await clients.at_each_worker(proxies)
-    status, said = await user(topom, "set", "ada", "--password", "prefix=a:", given=FIRST)
-    assert (status, said["users"]) == (0, [{"name": "ada", "password": True, "fields": {"prefix": "a:"}}])
-    known: list[redis.asyncio.Redis] = []
-    for prefix in ("a:", "b:", ""):
-        assert (await user(topom, "set", "ada", f"prefix={prefix}"))[0] == 0
-        for client in known:
-            assert await ended(client), "it knows its keys by the former prefix"
-        known = await clients.at_each_worker(proxies, username="ada", password=FIRST)
-        for client in known:
-            assert await client.incr("key") == known.index(client) + 1
-        assert await default.get(f"{prefix}key") == b"%d" % len(known)
-    # What a file would refuse.
-    status, problem = await user(topom, "set", "ada", "prefix=a*")
-    assert status != 0
-    assert "letters, digits" in problem
 
 
 @pytest.mark.long
