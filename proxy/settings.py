@@ -200,6 +200,12 @@ class ProxySettings(ReachesTopom):
         "one more client is refused.",
     )
 
+    publish_counts_clients: bool = Field(
+        default=False,
+        description="Whether PUBLISH and SPUBLISH answer how many clients of all proxies get the message; each then "
+        "costs its server several times as much. If false, a worker counts as one, however many its clients.",
+    )
+
     cluster_mode: bool = Field(
         default=False,
         description="Whether clients see a Redis Cluster whose nodes are all proxies with this setting.",

@@ -131,7 +131,7 @@ cdef verdict dispatch(
             return outcome if outcome != VERDICT_APART else decide(session, arguments, count, data, size)
     if row.path == PATH_SCAN and count > 1:
         return scan(session, arguments, count, data, size)
-    if row.path == PATH_CHANNEL and count == row.arity:
+    if row.path == PATH_CHANNEL and count == row.arity and not session.router.counts_receivers:
         return publish(session, arguments + 1, data, size)
     if row.path == PATH_PING and count == 1:
         session.reply(b"+PONG\r\n", 7)

@@ -79,6 +79,8 @@ cdef class Router:
         public set sessions
         # Whether clients have to authenticate.
         public bint gated
+        # Whether plain Python decides on PUBLISH and SPUBLISH, to answer how many clients get the message.
+        bint counts_receivers
         # Whether sessions read from replicas, unless they say otherwise.
         public bint replica_reads
         # Counts the tables applied. A request that was cleared by one table is looked at again under the next.

@@ -67,6 +67,7 @@ cdef class Router:
         self.per_server = databases * 2 * 2 * self.connections_each
         self.options = options
         self.settings = settings
+        self.counts_receivers = settings.publish_counts_clients
         self.commands = CommandLookup(commands, self.loop.statistics.number)
         self.absent = AbsentKeys(KNOWN_ABSENT)
         self.loaded = LoadedCode()

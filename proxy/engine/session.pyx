@@ -53,7 +53,7 @@ from slots.requests.parsing cimport (
 
 from proxy.engine.backend import command as make_request
 from proxy.engine.inline import is_http, split_inline
-from proxy.engine.outcomes import NO_REPLY, Clear, Condition, Last, Unit
+from proxy.engine.outcomes import NO_REPLY, Clear, Condition, Last, Later, Unit
 from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS, RULES_CHANGE, TOO_LARGE
 from slots.slot import CHANGING
 
@@ -332,13 +332,13 @@ cdef class Session(ClientConnection):
             self.finish_front(reply)
 
     def finish_front(self, outcome):
-        """Give the outcome of the request at the front, which has waited: a reply, the last one, a unit, or NO_REPLY.
-        Then go on with the next one."""
+        """Give the outcome of the request at the front, which has waited: a reply, the last one, a later one, a unit, or
+        NO_REPLY. Then go on with the next one."""
         cdef bint left
         cdef size_t size
         if self.closed or not self.reasons & FOR_FRONT:
             return
-        if not (isinstance(outcome, (bytes, Unit, Last)) or outcome is NO_REPLY):
+        if not (isinstance(outcome, (bytes, Unit, Last, Later)) or outcome is NO_REPLY):
             raise TypeError(f"a handler that has waited decided {outcome!r}")
         self.loop.set_clock()
         self.loop.command = self.waiting_command
@@ -557,6 +557,14 @@ cdef class Session(ClientConnection):
             self.loop.errors += 1
         self.reply(reply, len(reply))
         return VERDICT_TAKEN
+
+    def gives_way(self, str address):
+        """The error for the request at the front if it gives way to others at a server, which is slow; None if not."""
+        cdef Backend backend = self.shared(address)
+        if not self.sheddable or not self.gives_way_at(backend):
+            return None
+        self.loop.shed += 1
+        return backend.slow_reply
 
     cdef Backend shared(self, address):
         """The session's shared connection to a server."""

@@ -100,7 +100,8 @@ def pending_entries(command: Command, ours: Node, theirs: Node) -> bool:
 
 
 def some_receivers(command: Command, ours: Node, theirs: Node) -> bool:
-    """PUBLISH counts the connections to the server that have subscribed, and the clients of a worker share one."""
+    """PUBLISH counts the connections to the server that have subscribed, and the clients of a worker share one. With
+    ``publish_counts_clients``, it does so within EXEC."""
     return ours.kind == theirs.kind == ":" and (int(ours.text) > 0) == (int(theirs.text) > 0)
 
 
@@ -142,6 +143,7 @@ def _told_together(value: bytes) -> object:
     return items[2:] if kind == b"pmessage" else ()
 
 
+COUNTING = ("PUBLISH", "SPUBLISH")
 ALLOWED: dict[str, Same] = {
     # Order of a hash table.
     **dict.fromkeys(("SMEMBERS", "SINTER", "SUNION", "SDIFF", "HKEYS", "HVALS", "KEYS", "SPOP"), any_order),
@@ -159,7 +161,7 @@ ALLOWED: dict[str, Same] = {
     **dict.fromkeys(("TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME"), some_time),
     **dict.fromkeys(("TIME", "DUMP", "CLIENT|ID", "CLIENT|INFO", "CLIENT|LIST", "INFO", "MEMORY|USAGE"), same_kind),
     "OBJECT|IDLETIME": same_kind,
-    **dict.fromkeys(("PUBLISH", "SPUBLISH"), some_receivers),
+    **dict.fromkeys(COUNTING, some_receivers),
     "HELLO": without(b"id"),
     "XINFO|STREAM": without(b"radix-tree-keys", b"radix-tree-nodes"),
     "XINFO|CONSUMERS": without(b"idle", b"inactive"),
@@ -182,12 +184,22 @@ def name_of(command: Command) -> str:
     return name
 
 
-def same_reply(command: Command, ours: bytes, theirs: bytes, moving: bool, queued: tuple[Command, ...] = ()) -> bool:
+def same_reply(
+    command: Command,
+    ours: bytes,
+    theirs: bytes,
+    moving: bool,
+    queued: tuple[Command, ...] = (),
+    counted: bool = False,
+) -> bool:
     """Whether the proxy's reply to a command will do, given Redis's.
 
     Args:
         queued: of EXEC, the commands whose replies it gives.
+        counted: whether PUBLISH counts clients, outside of EXEC.
     """
+    if counted and name_of(command) in COUNTING:
+        return ours == theirs
     return ours == theirs or _same(command, decode(ours), decode(theirs), moving, queued)
 
 

@@ -52,6 +52,18 @@ EXAMPLES: dict[str, Example] = {
     "UNSUBSCRIBE from all that is left": Example(
         (2,), (Send(0, (words("SUBSCRIBE a b c"),)), Send(0, (words("UNSUBSCRIBE"),)), Send(0, (words("GET x"),)))
     ),
+    # A worker counts as one where PUBLISH does not count clients, and two of these four share a worker.
+    "clients of a channel, of patterns, and of both": Example(
+        (2, 3, 2, 3, 3),
+        (
+            *(Send(client, (words("SUBSCRIBE a b"), words("PSUBSCRIBE a* [ab]"))) for client in range(4)),
+            *(Send(4, (words(f"PUBLISH {channel} m"),)) for channel in ("a", "b", "aa", "c")),
+            *(Send(client, (words("SSUBSCRIBE a"), words("UNSUBSCRIBE a"))) for client in range(3)),
+            *(Send(4, (words(line),)) for line in ("SPUBLISH a m", "PUBLISH a m", "PUBLISH b m")),
+            *(Send(client, (words("PUNSUBSCRIBE"),)) for client in range(2)),
+            *(Send(4, (words(line),)) for line in ("SPUBLISH b m", "PUBLISH a m", "PUBLISH aa m")),
+        ),
+    ),
     "a transaction that another client breaks": Example(
         (0, 3),
         (

@@ -50,6 +50,7 @@ class Runner:
         servers: those of the Redis servers behind the proxy.
         key_slots: the product's slots.
         moving: whether slots move meanwhile.
+        counts: whether PUBLISH answers the number of clients.
         beside: databases of the servers that hold something else than examples.
     """
 
@@ -60,6 +61,7 @@ class Runner:
         servers: list[tuple[str, int]],
         key_slots: KeySlots,
         moving: bool = False,
+        counts: bool = False,
         beside: tuple[bytes, ...] = (),
     ) -> None:
         self.proxy = Side("the proxy", proxy)
@@ -68,6 +70,7 @@ class Runner:
         self.behind = [Control(server) for server in servers]
         self.key_slots = key_slots
         self.moving = moving
+        self.counts = counts
         self._beside = beside
         self.compared = 0
         """Replies and messages that were compared."""
@@ -77,6 +80,8 @@ class Runner:
         self._clients: list[Client] = []
         self._user: User | None = None
         self._waiting: set[int] = set()
+        # Whether a client's subscriptions ended without a confirmation: nobody says when it is no longer counted.
+        self._left_unsaid = False
 
     @property
     def one_slot(self) -> bool:
@@ -131,6 +136,7 @@ class Runner:
         """No key, no script, no function on either side, and no client."""
         self._clients = []
         self._waiting = set()
+        self._left_unsaid = False
         forget = [(b"FLUSHALL",), (b"SCRIPT", b"FLUSH"), (b"FUNCTION", b"FLUSH")]
         self.control.ask(*forget)
         proxy = Control(self.proxy.address)
@@ -142,6 +148,8 @@ class Runner:
         # Clients of the example before have gone: what they waited for is over as well.
         self._until(lambda: self.control.waiting() == 0, lambda: "Redis has clients that wait, without any client")
         self._until(self._all_wait, lambda: "servers have clients that wait, without any client")
+        if self.counts:
+            self._until(self._nobody_listens, lambda: "subscriptions are left, without any client")
 
     def _leave(self) -> None:
         """End the clients that can send QUIT; nothing more comes, and the connection closes."""
@@ -224,6 +232,7 @@ class Runner:
             if client.may_send(command, keys) and not unsaid and not untaken:
                 client.sent(command, keys)
                 found.append(command)
+                self._left_unsaid |= name(command) == "RESET"
         if any(name(command) in SUBSCRIBING for command in found):
             for side in (self.proxy, self.redis):
                 side.clients[step.client].subscribed = True
@@ -289,6 +298,12 @@ class Runner:
     def _all_wait(self) -> bool:
         return sum(server.waiting() for server in self.behind) == len(self._waiting)
 
+    def _nobody_listens(self) -> bool:
+        channels, patterns = (b"PUBSUB", b"CHANNELS"), (b"PUBSUB", b"NUMPAT")
+        shards = (b"PUBSUB", b"SHARDCHANNELS")
+        nobody = [b"*0\r\n", b":0\r\n", b"*0\r\n"]
+        return all(server.ask(channels, patterns, shards) == nobody for server in (self.control, *self.behind))
+
     def _until(self, met: Callable[[], bool], what: Callable[[], str]) -> None:
         limit = time.monotonic() + PATIENCE
         while not met():
@@ -329,7 +344,8 @@ class Runner:
             raise GivenUp
         if self._user is not None and self._user.same_refusal(command, ours, theirs):
             return
-        if not same_reply(command, ours, theirs, self.moving, queued):
+        counted = self.counts and not self._left_unsaid and not any(one.ended for one in self.redis.clients)
+        if not same_reply(command, ours, theirs, self.moving, queued, counted):
             raise Different(
                 f"client {client}: {' '.join(map(repr, command))}\n  proxy: {show(ours)}\n  Redis: {show(theirs)}"
             )

@@ -37,6 +37,8 @@ class Topology:
     rules: tuple[SlotRule, ...] = ()
     users: bool = False
     """Whether clients log in as :data:`tests.differential.users.USERS`."""
+    counts: bool = False
+    """Whether PUBLISH answers the number of clients."""
 
     @property
     def one_slot(self) -> bool:
@@ -46,7 +48,7 @@ class Topology:
 
 TOPOLOGIES = {
     "one group": Topology(1),
-    "three groups": Topology(3),
+    "three groups": Topology(3, counts=True),
     "moving slots": Topology(2, moving=True),
     "one slot": Topology(3, rules=(ONE_SLOT,)),
     "one moving slot": Topology(2, moving=True, rules=(ONE_SLOT,)),
@@ -148,7 +150,11 @@ def cluster_of(topology: Topology) -> Iterator[tuple[LocalCluster, Mover | None]
             "migration_way": "keys",
             **({"migration_parallel_slots": 256, "migration_keys_per_second": 2000} if moving else {}),
         },
-        proxy_settings={**PATIENT, **({"users": json.dumps(users)} if topology.users else {})},
+        proxy_settings={
+            **PATIENT,
+            "publish_counts_clients": topology.counts,
+            **({"users": json.dumps(users)} if topology.users else {}),
+        },
         redis_arguments=DEBUG,
     )
     mover = Mover(cluster) if moving else None
@@ -188,6 +194,7 @@ def runner_of(topology: Topology, cluster: LocalCluster, redis: RedisServer) -> 
         servers,
         key_slots,
         moving=topology.moving,
+        counts=topology.counts,
         beside=(BALLAST_DATABASE,) if topology.moving else (),
     )
     try:

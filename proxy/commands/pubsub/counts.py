@@ -6,6 +6,9 @@ channel and its digits is the number of clients of all workers of all proxies, a
 worker whose connection ends. Somebody who is subscribed at the server by itself, and a worker of a proxy without
 digits, count as one.
 
+The clients of a pattern are said likewise, by digits of a channel that announces the pattern. Servers list channels and
+no patterns, so that channel has the pattern's name within.
+
 One request changes the number. If it takes digits away, it adds their opposites first, which count less than nothing;
 the next request removes both. So there is no moment with another number than that before or behind.
 """
@@ -18,6 +21,8 @@ from slots.reserved import RESERVED
 DIGITS = 20
 """Enough for a million clients of one worker."""
 MORE, LESS = RESERVED + b"more:", RESERVED + b"less:"
+ANNOUNCES = RESERVED + b"pattern:"
+"""What stands before a pattern in the name of the channel that announces it."""
 ASKED_EACH = 1 + 2 * DIGITS
 """How many names are asked for, for each channel."""
 
@@ -43,8 +48,13 @@ def asked(channel: bytes) -> list[bytes]:
 
 def clients(numbers: Sequence[int]) -> int:
     """The number of clients, by the numbers of :func:`asked`."""
+    return numbers[0] + further(numbers)
+
+
+def further(numbers: Sequence[int]) -> int:
+    """How many more clients there are than connections, by the numbers of :func:`asked`."""
     more, less = numbers[1 : 1 + DIGITS], numbers[1 + DIGITS :]
-    return numbers[0] + sum((one - other) << bit for bit, (one, other) in enumerate(zip(more, less, strict=True)))
+    return sum((one - other) << bit for bit, (one, other) in enumerate(zip(more, less, strict=True)))
 
 
 def _bits(clients: int) -> int:

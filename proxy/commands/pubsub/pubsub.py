@@ -1,6 +1,7 @@
 """Pub/sub: the subscriptions of each session, and their confirmations in Redis's form.
 
-PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot.
+PUBLISH and SPUBLISH are not here: they are routed to the owner of the channel's slot. With ``publish_counts_clients``,
+:mod:`proxy.commands.pubsub.receivers` sends them there.
 
 A subscription is confirmed when the servers have it (see :mod:`proxy.commands.pubsub.subscriptions`). Meanwhile the
 session may subscribe and unsubscribe more. So all subscriptions that a client sends at once are at the servers after
@@ -11,15 +12,15 @@ name that is being joined or left is not left or joined again before that is con
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
-from itertools import chain
 
 from proxy.commands import replies
 from proxy.commands.family import Family, Handler
 from proxy.commands.keyspace.listedkeys import joined
 from proxy.commands.pubsub import counts
 from proxy.commands.pubsub.messages import Kind
+from proxy.commands.pubsub.receivers import ODD, Receivers, numbers_in, question
 from proxy.commands.pubsub.subscriptions import Subscriptions, cost, push_in_turn
 from proxy.commands.serverversions import ServerVersions
 from proxy.commands.services import Services
@@ -119,6 +120,8 @@ class PubSubCommands(Family):
             "PUBSUB|NUMSUB": self.numbers,
             "PUBSUB|SHARDNUMSUB": self.numbers,
         }
+        if self._settings.publish_counts_clients:
+            found |= dict.fromkeys(("PUBLISH", "SPUBLISH"), Receivers(self._services).publish)
         for kind in Kind:
             found[kind.joining.upper()] = partial(self.subscribe, kind)
             found[kind.leaving.upper()] = partial(self.unsubscribe, kind)
@@ -267,30 +270,30 @@ class PubSubCommands(Family):
 
     async def channels(self, session: Session, argv: list[bytes]) -> Outcome:
         """PUBSUB CHANNELS or SHARDCHANNELS [pattern]: any server's, without Slotferry's own."""
-        found = await self._ask(argv)
+        found = await self._ask(command(tuple(argv)))
         if not found.startswith(b"*"):
             return found
         return await joined(self._router, 0, [(found, bytes([HERE]) * self._router.number_of_slots)], session.hides)
 
     async def numbers(self, session: Session, argv: list[bytes]) -> Outcome:
         """PUBSUB NUMSUB or SHARDNUMSUB [channel ...]: the clients of all proxies, from any server."""
+        kind = Kind.SHARD if argv[1].upper() == b"SHARDNUMSUB" else Kind.CHANNEL
         names = argv[2:]
         items = []
         for start in range(0, len(names), NAMES_ASKED):
             some = names[start : start + NAMES_ASKED]
-            reply = await self._ask([*argv[:2], *chain.from_iterable(map(counts.asked, some))])
-            numbers = _numbers_in(reply)
-            if len(numbers) != len(some) * counts.ASKED_EACH:
-                return reply if reply.startswith(b"-") else replies.error("ERR a server gave an odd reply to PUBSUB")
-            for place, name in enumerate(some):
-                of_name = numbers[place * counts.ASKED_EACH : (place + 1) * counts.ASKED_EACH]
+            reply = await self._ask(question(kind, some))
+            numbers = numbers_in(reply, some)
+            if numbers is None:
+                return reply if reply.startswith(b"-") else ODD
+            for name, of_name in zip(some, numbers, strict=True):
                 items += [replies.bulk(without(session.hides, name)), replies.integer(counts.clients(of_name))]
         return replies.array(items)
 
-    async def _ask(self, argv: Sequence[bytes]) -> bytes:
+    async def _ask(self, request: bytes) -> bytes:
         """Any server's reply to a question about subscriptions."""
         address = self._router.any_address()
-        return NO_SERVER if address is None else await self._router.shared_backend(address).ask(command(tuple(argv)))
+        return NO_SERVER if address is None else await self._router.shared_backend(address).ask(request)
 
     # -- what the family is told ---------------------------------------------------------------------------
 
@@ -322,19 +325,3 @@ def _give(session: Session, confirmed: bytes) -> Outcome:
     # CLIENT REPLY OFF and SKIP do not suppress a confirmation, which is a push.
     push_in_turn(session, confirmed)
     return NO_REPLY
-
-
-def _numbers_in(reply: bytes) -> list[int]:
-    """The numbers in an array that has names and numbers in turn."""
-    found = []
-    position = reply.index(b"\r\n") + 2
-    while position < len(reply):
-        end = reply.index(b"\r\n", position)
-        if reply[position : position + 1] == b"$":
-            position = end + 2 + int(reply[position + 1 : end]) + 2
-        elif reply[position : position + 1] == b":":
-            found.append(int(reply[position + 1 : end]))
-            position = end + 2
-        else:
-            return []
-    return found

@@ -131,6 +131,8 @@ class Subscriptions:
             elif topic.wanted != topic.said:
                 self._changed[kind][name] = None
         self._write(kind.joining, kind, new)
+        if kind is Kind.PATTERN:
+            self._write(Kind.CHANNEL.joining, Kind.CHANNEL, [counts.ANNOUNCES + name for name in new])
         if self._written < MARKS_AT_ONCE:
             self._written += 1
             self._write_mark()
@@ -245,7 +247,8 @@ class Subscriptions:
             for name, topic in topics.items():
                 if topic.asked:
                     names[kind].append(name)
-                    names[kind] += counts.digits(name, topic.said)
+                    of, said_by = _said_by(kind, name)
+                    names[of] += [said_by] * (of is not kind) + counts.digits(said_by, topic.said)
         return names, self._last_mark
 
     # -- changes -------------------------------------------------------------------------------------------
@@ -268,7 +271,7 @@ class Subscriptions:
         if mark is None:
             return
         for kind, names in self._changed.items():
-            left = []
+            left: dict[Kind, list[bytes]] = {kind: []}
             for name in names:
                 topic = self._topics[kind].get(name)
                 if topic is None or not topic.asked:
@@ -279,20 +282,21 @@ class Subscriptions:
                 topic.asked = False
                 topic.ending += 1
                 mark.left.append((kind, name))
-                left.append(name)
-                left += counts.digits(name, topic.said)
+                left[kind].append(name)
+                of, said_by = _said_by(kind, name)
+                left.setdefault(of, []).extend([said_by] * (of is not kind) + counts.digits(said_by, topic.said))
             names.clear()
-            self._write(kind.leaving, kind, left)
+            for of, some in left.items():
+                self._write(of.leaving, of, some)
         self._servers.sync(partial(self._reach, mark), mark.number)
 
     def _tell(self, kind: Kind, name: bytes, topic: Topic) -> None:
-        """Tell the servers how many sessions are subscribed to a channel. Nobody asks that about a pattern."""
-        if kind is Kind.PATTERN:
-            return
-        joined, left = counts.change(name, topic.said, topic.wanted)
+        """Tell the servers how many sessions are subscribed to a channel or a pattern."""
+        of, said_by = _said_by(kind, name)
+        joined, left = counts.change(said_by, topic.said, topic.wanted)
         topic.said = topic.wanted
-        self._write(kind.joining, kind, joined)
-        self._write(kind.leaving, kind, left)
+        self._write(of.joining, of, joined)
+        self._write(of.leaving, of, left)
 
     def _reach(self, mark: Mark) -> None:
         for kind, name in mark.left:
@@ -349,6 +353,11 @@ class Subscriptions:
             elif message.mark >= mark:
                 self._behind.add(session)
                 push_in_turn(session, data)
+
+
+def _said_by(kind: Kind, name: bytes) -> tuple[Kind, bytes]:
+    """The channel whose digits say how many sessions are subscribed."""
+    return (Kind.CHANNEL, counts.ANNOUNCES + name) if kind is Kind.PATTERN else (kind, name)
 
 
 def push_in_turn(session: Session, data: bytes) -> None:

@@ -4,6 +4,9 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
 
 from slots.slot import Slot
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
@@ -27,8 +30,8 @@ def key_of(group: int, number: int = 0) -> str:
     return next(found)
 
 
-async def started(start_worker: StartWorker) -> WorkerHarness:
-    worker = await start_worker(users=USERS, backend_reply_seconds=60.0)
+async def started(start_worker: StartWorker, **settings: Any) -> WorkerHarness:
+    worker = await start_worker(users=USERS, backend_reply_seconds=60.0, **settings)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     return worker
 
@@ -92,6 +95,29 @@ async def test_requests_to_a_slow_server_are_refused_and_those_to_others_are_ser
         assert await waiting == b"$1\r\nv\r\n"
         await until_served(batch, f"GET {slow}", b"$1\r\nv\r\n")
         assert await batch("DBSIZE") == b":2\r\n"
+
+
+@pytest.mark.parametrize("counts", [False, True])
+async def test_what_is_published_gives_way(start_worker: StartWorker, counts: bool) -> None:
+    worker = await started(start_worker, publish_counts_clients=counts)
+    slow, quick = key_of(1), key_of(2)
+    async with (
+        connected(worker.settings.listen) as usual,
+        connected(worker.settings.listen, "batch b") as batch,
+    ):
+        for channel in (slow, quick):
+            await until_served(batch, f"PUBLISH {channel} m", b":0\r\n")
+        go_on = stopped(worker, 1)
+        try:
+            waiting = asyncio.create_task(usual(f"GET {slow}"))
+            await worker.under_way()
+            await asyncio.sleep(SLOW_SECONDS)
+            assert (await batch(f"PUBLISH {slow} m")).startswith(b"-TRYAGAIN server")
+            assert await batch(f"PUBLISH {quick} m") == b":0\r\n"
+            await worker.next(lambda message: getattr(message, "counters", {}).get("shed", 0) >= 1)
+        finally:
+            go_on()
+        assert await waiting == b"$-1\r\n"
 
 
 async def test_a_reply_that_is_late_on_another_connection(start_worker: StartWorker) -> None:

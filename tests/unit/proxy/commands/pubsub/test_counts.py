@@ -13,6 +13,9 @@ from proxy.commands.pubsub import counts
 from proxy.commands.pubsub.messages import Kind
 from tests.unit.proxy.commands.pubsub.test_subscriptions import Listener, Played
 
+SAID_BY = dict.fromkeys(Kind, b"c") | {Kind.PATTERN: counts.ANNOUNCES + b"c"}
+"""The channel whose digits say how many clients are subscribed to ``c``."""
+
 
 def counted(channel: bytes, workers: Iterable[set[bytes]]) -> int:
     """What comes of a server's answer."""
@@ -77,11 +80,11 @@ async def two(redis_server: str) -> AsyncIterator[list[Played]]:
 
 async def told(server: redis.asyncio.Redis, kind: Kind = Kind.CHANNEL) -> int:
     word = "SHARDNUMSUB" if kind is Kind.SHARD else "NUMSUB"
-    reply = await server.execute_command("PUBSUB", word, *counts.asked(b"c"))
+    reply = await server.execute_command("PUBSUB", word, *counts.asked(SAID_BY[kind]))
     return counts.clients(reply[1::2])
 
 
-@pytest.mark.parametrize("kind", [Kind.CHANNEL, Kind.SHARD])
+@pytest.mark.parametrize("kind", Kind)
 async def test_the_clients_of_two_workers_are_counted_at_every_moment(
     two: list[Played], asking: redis.asyncio.Redis, kind: Kind
 ) -> None:
@@ -137,11 +140,14 @@ async def test_nothing_is_left_of_a_worker_that_ends(two: list[Played], asking: 
                 await asyncio.sleep(0.01)
 
 
-async def test_a_new_connection_tells_the_number_again(two: list[Played], asking: redis.asyncio.Redis) -> None:
+@pytest.mark.parametrize("kind", Kind)
+async def test_a_new_connection_tells_the_number_again(
+    two: list[Played], asking: redis.asyncio.Redis, kind: Kind
+) -> None:
     for _ in range(7):
-        await two[0].joined(Listener(), b"c")
+        await two[0].joined(Listener(), b"c", kind=kind)
     await asking.client_kill_filter(_type="pubsub")
     async with asyncio.timeout(60):
-        while await told(asking) != 7:
+        while await told(asking, kind) != 7:
             two[0].tick()
             await asyncio.sleep(0.01)
