@@ -166,7 +166,7 @@ def test_alerts_name_figures_that_there_are() -> None:
         for path in (
             *(ROOT / "proxy").rglob("*metrics.py"),
             *(ROOT / "topom").rglob("*.py"),
-            ROOT / "proxy" / "supervisor" / "supervisor.py",
+            ROOT / "proxy" / "supervisor" / "figures.py",
             ROOT / "slots" / "version.py",
         )
     )

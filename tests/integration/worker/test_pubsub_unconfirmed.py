@@ -14,7 +14,6 @@ from slotferry.redis_server import RedisServer
 from slots.reserved import RESERVED
 from slots.slot import Slot
 from tests.integration.worker.harness import WorkerHarness, slot_of
-from tests.integration.worker.test_pubsub import plain as plain
 from tests.integration.worker.test_pubsub_servers import frozen, sleeping, until
 from tests.integration.worker.wire import Wire
 
