@@ -61,6 +61,10 @@ POPS = {
 }
 
 
+class PassedOnError(Exception):
+    """The client gets a long reply as it comes."""
+
+
 class FirstKey:
     """One request.
 
@@ -69,10 +73,16 @@ class FirstKey:
         session: whose request it is.
         argv: the request.
         stopped: whether nothing is to be taken for it any more.
+        at_front: whether it is at the front of its session, which is owed nothing, when it takes.
     """
 
     def __init__(
-        self, router: Router, session: Session, argv: Sequence[bytes], stopped: Callable[[], bool] = lambda: False
+        self,
+        router: Router,
+        session: Session,
+        argv: Sequence[bytes],
+        stopped: Callable[[], bool] = lambda: False,
+        at_front: bool = False,
     ) -> None:
         places = commands.key_positions(commands.find(argv), argv)
         self.pop = POPS[argv[0].upper()]
@@ -81,6 +91,7 @@ class FirstKey:
         self._session = session
         self._options = argv[places[-1] + 1 :]
         self._stopped = stopped
+        self._passes_on = at_front and self.pop.reply is _as_it_is
 
     async def first(self, leaves_to_others: Callable[[bytes], bool] = lambda key: False) -> bytes:
         """The reply: what the first key that has something gives, or an error, or one of :data:`NOTHING`.
@@ -90,6 +101,7 @@ class FirstKey:
 
         Raises:
             Answered: a key was not let through.
+            PassedOnError: the reply is on its way.
         """
         said = NOTHING[0]
         for key in self.keys:
@@ -117,4 +129,11 @@ class FirstKey:
         if self._stopped():
             return NOTHING[0]
         backend = self._router.shared(self._session, address)
-        return await slotrequests.send(self._router, slot, backend, command(tuple(request)), 0, slotrequests.as_it_came)
+        payload = command(tuple(request))
+        if not self._passes_on:
+            return await slotrequests.send(self._router, slot, backend, payload, 0, slotrequests.as_it_came)
+        name = self.pop.name.decode().lower()
+        said = await slotrequests.pass_on(self._router, slot, backend, payload, self._session, name)
+        if not isinstance(said, bytes):
+            raise PassedOnError
+        return said

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from proxy.commands import replies
-from proxy.commands.blocking.firstkey import MOST_KEYS, NOTHING, POPS, FirstKey
+from proxy.commands.blocking.firstkey import MOST_KEYS, NOTHING, POPS, FirstKey, PassedOnError
 from proxy.commands.blocking.keywait import KeyWait
 from proxy.commands.blocking.streamsoverslots import StreamsOverSlots
 from proxy.commands.blocking.waitedkeys import FULL, NOT_NOW, FullError, WaitedKeys
@@ -27,7 +27,7 @@ from proxy.commands.blocking.waiter import UNBLOCKED, Waiter
 from proxy.commands.family import Decided
 from proxy.commands.keyreads import WRONG_TYPE, Held, are_apart
 from proxy.commands.services import Services
-from proxy.engine.outcomes import Answered
+from proxy.engine.outcomes import NO_REPLY, Answered, Outcome, nothing_owed
 from proxy.engine.refusals import LEFT
 from proxy.engine.session import Session
 
@@ -76,13 +76,21 @@ class OverSlots:
 
     def take_now(self, session: Session, argv: list[bytes]) -> Decided:
         """LMPOP and ZMPOP: they do not wait."""
-        looking = FirstKey(self._router, session, argv)
+        looking = FirstKey(self._router, session, argv, at_front=True)
         if not self.takes(session.database, argv[0], looking.keys):
             return looking.keys
         if len(looking.keys) > MOST_KEYS:
             name = argv[0].upper().decode()
             return replies.refused_over_slots(name, f"the proxy looks at {MOST_KEYS} keys at most")
-        return looking.first()
+        return self._take_now(looking)
+
+    async def _take_now(self, looking: FirstKey) -> Outcome:
+        # in-order: a long reply goes to the client as it comes.
+        await nothing_owed()
+        try:
+            return await looking.first()
+        except PassedOnError:
+            return NO_REPLY
 
     async def take(self, waiter: Waiter) -> bytes:
         """Take from the first key that has something, or read the streams; the client's reply, or UNBLOCKED if the
