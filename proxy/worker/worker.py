@@ -67,8 +67,14 @@ class Worker:
         self._settings = settings
         self._access = settings.redis_access
         self._index = start.index
-        loop = asyncio.get_running_loop()
-        self._loop = Loop(loop, start.product.number_of_slots)
+        self._draining = False
+        self._make_engine(start)
+        self._make_commands(start)
+
+    def _make_engine(self, start: messages.Start) -> None:
+        """What takes requests to servers, by the table in force."""
+        settings = self._settings
+        self._loop = Loop(asyncio.get_running_loop(), start.product.number_of_slots)
         self._limit_sessions()
         self._loop.on_excess = self._close_largest
         self._lost_connections = LostConnections(settings, lambda: self._routing.check())
@@ -103,7 +109,7 @@ class Worker:
         )
         self._holding.is_stood_down = self._routing.is_stood_down
         self._in_force = InForce(
-            channel,
+            self._channel,
             self._loop,
             self._options,
             self._router,
@@ -116,10 +122,14 @@ class Worker:
         )
         self._loop.on_alarm = self._in_force.stand_down
         self._options.allowances.take(start.allowance)
+
+    def _make_commands(self, start: messages.Start) -> None:
+        """What handles commands that the engine does not, who may give which, and what is told of them."""
+        settings = self._settings
         self._cluster: ClusterView | None = None
         self._notable = notable = NotableLog(self._index, settings.worker_count, settings.hash_hot_keys)
         self._loop.statistics.watch(settings.slow_log_microseconds, notable.note)
-        self._questions = Questions(channel, self._answer)
+        self._questions = Questions(self._channel, self._answer)
         self._services = services = Services(
             settings=settings,
             index=self._index,
@@ -149,7 +159,6 @@ class Worker:
         )
         self._figures.clients_lacking = ProxySettings.from_wire(start.settings).max_clients - settings.max_clients
         self._loads = Loads(self._loop, notable, users.limits, users.connections, settings.hash_hot_keys)
-        self._draining = False
 
     # -- the channel ---------------------------------------------------------------------------------------
 
