@@ -21,7 +21,7 @@ from slots.messages.load import MOST_LIMITED
 from slots.reaching import ReachesTopom
 from slots.settings import Live, Seconds, SettingsError
 from slots.tls import ClientCertificates
-from slots.users import DEFAULT, UserSettings
+from slots.users import DEFAULT, LIMITS, UserSettings
 
 ENVIRONMENT_PREFIX = "SLOTFERRY_PROXY_"
 
@@ -326,7 +326,7 @@ class ProxySettings(ReachesTopom):
             raise ValueError("users: two of them have the same name")
         if sum(user.has_limits for user in self.users) > MOST_LIMITED:
             raise ValueError(
-                f"users: {MOST_LIMITED} at most may have requests_per_second or bytes_per_second; leave some out"
+                f"users: {MOST_LIMITED} at most may have {', '.join(LIMITS[:-1])} or {LIMITS[-1]}; leave some out"
             )
         if sum(user.connections is not None for user in self.users) > MOST_LIMITED:
             raise ValueError(f"users: {MOST_LIMITED} at most may have connections; leave some out")

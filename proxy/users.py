@@ -61,6 +61,7 @@ class User:
         "requests_per_second",
         "rights",
         "sheddable",
+        "worker_percent",
     )
 
     def __init__(self, settings: UserSettings) -> None:
@@ -91,6 +92,8 @@ class User:
         """At all proxies together; 0 for any number."""
         self.bytes_per_second = settings.bytes_per_second or 0
         """Likewise, of requests and replies."""
+        self.worker_percent = settings.worker_percent or 0
+        """Of each worker's time; 0 for any."""
         self.over_limit = settings.over_limit
         """``delay`` or ``refuse``."""
         self.digest: bytes | None = None

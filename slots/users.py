@@ -17,6 +17,8 @@ NAME = re.compile(r"[!-~]{1,128}")
 MOST_PER_SECOND = 1_000_000_000_000
 MOST_CONNECTIONS = 1_000_000_000
 """**bounded**: what workers and proxies say of a limit has to fit their messages."""
+LIMITS = ("requests_per_second", "bytes_per_second", "worker_percent")
+"""Fields that say how much a user may ask for in a second."""
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -53,13 +55,15 @@ class UserSettings(BaseModel):
     """Requests a second that it may ask for, at all proxies together. By default, any number."""
     bytes_per_second: int | None = Field(default=None, ge=1, le=MOST_PER_SECOND)
     """Bytes a second of its requests and their replies, at all proxies together. By default, any number."""
+    worker_percent: int | None = Field(default=None, ge=1, le=100)
+    """Per cent of the time of each worker that its requests may take. By default, any."""
     over_limit: Literal["delay", "refuse"] = "delay"
-    """What becomes of requests above these two limits: they wait, or get an error at once."""
+    """What becomes of requests above these three limits: they wait, or get an error at once."""
 
     @property
     def has_limits(self) -> bool:
         """Whether it may only ask for so much a second."""
-        return self.requests_per_second is not None or self.bytes_per_second is not None
+        return any(getattr(self, field) is not None for field in LIMITS)
 
     @field_validator("name")
     @classmethod

@@ -10,6 +10,7 @@ PAGES = {
     "docs/client-prefixes.md": 1,
     "docs/client-rights.md": 1,
     "docs/client-users.md": 5,
+    "docs/client-worker-share.md": 1,
     "docs/deploy.md": 30,
     "docs/digest.md": 18,
     "docs/doctor.md": 10,

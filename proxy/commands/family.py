@@ -20,7 +20,7 @@ Answer = Callable[[Any], Any]
 
 async def to_its_end(router: Router, steps: Coroutine[Any, Any, bytes]) -> bytes:
     """The reply that ``steps`` give. Even if the client leaves, they go on to their end, in a task of their own."""
-    task = asyncio.create_task(steps)
+    task = asyncio.create_task(router.loop.work_time.task(steps))
     router.slow_path.keep(task)
     return await asyncio.shield(task)
 

@@ -1,6 +1,6 @@
 """One shared connection to a Redis server."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from proxy.engine.buffer cimport buffer_t
 from proxy.engine.records cimport client_t, request_t
@@ -25,6 +25,11 @@ cdef class Backend(RequestQueue):
         # Of a long reply that is passed on in parts.
         char beginning[REPLY_HEAD]
         reply_meter_t meter
+        # Of what is handed out now: how long it took to receive it, from where on that was, and up to where the time
+        # has been counted.
+        int64_t receiving
+        size_t received_from
+        size_t counted_to
         # The most bytes that are kept of a reply to a request of the proxy's own.
         size_t most_held
         # Called with a RESP3 push.
@@ -35,7 +40,10 @@ cdef class Backend(RequestQueue):
     cdef void begin_tally(self, tally_t* tally, const request_t* request) noexcept
     cdef void count_tally(self, tally_t* tally) noexcept
     cdef void count_error(self, const request_t* request) noexcept
+    cdef size_t take_received(self, const char* data, size_t size, int64_t began)
     cdef size_t take_replies(self, const char* data, size_t size)
+    cdef void turn_to(self, int user, size_t scan, size_t size) noexcept
+    cdef void count_sending(self, int64_t nanoseconds) noexcept
     cdef object take_unasked(self, bytes reply)
     cdef bint passes_on(self, const char* data, size_t size)
     cdef void send_out(self) noexcept

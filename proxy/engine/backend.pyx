@@ -22,6 +22,7 @@ from proxy.engine.resp cimport measure_reply
 from proxy.engine.serverconnection cimport BACKEND_CONNECTING, BACKEND_GREETING, BACKEND_READY
 from proxy.engine.statistics cimport REPLY_HEAD, is_looked_at, tally_t
 from proxy.engine.stream cimport receive, transmit
+from proxy.engine.worktime cimport NO_USER, WorkTime
 from slots.requests.parsing cimport PARSE_COMPLETE, PARSE_ERROR, parse_status
 
 from proxy.engine.refusals import too_large
@@ -37,8 +38,10 @@ cdef extern from *:
     #else
     #define slotferry_quickack -1
     #endif
+    #define slotferry_seldom(condition) __builtin_expect((condition) != 0, 0)
     """
     int slotferry_quickack
+    bint seldom "slotferry_seldom" (bint condition)
     int IPPROTO_TCP
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size) nogil
 
@@ -46,6 +49,8 @@ cdef enum:
     # A reply is passed on in parts once this much of it has come, so that a long one is never held whole.
     STREAM_FROM = 65536
     READ_SIZE = 262144
+    # What a request counts for beside its bytes where the time of a send is shared.
+    REQUEST_WEIGHT = 1024
     # The number of replies after which older ones count less for the expected size of a reply.
     FORGOTTEN_REPLIES = 1024
 
@@ -170,7 +175,9 @@ cdef class Backend(RequestQueue):
             self.writable()
         if events & READABLE and self.fd >= 0:
             self.readable()
+
     cdef void send_out(self) noexcept:
+        cdef int64_t began
         cdef size_t length
         cdef ssize_t sent
         if self.state != BACKEND_READY or self.writing:
@@ -183,7 +190,13 @@ cdef class Backend(RequestQueue):
             self._end_over()
             return
         self.used = True
-        sent = transmit(self.fd, self.tls, self.out.data + self.out.start, length)
+        if self.loop.work_time.recent:
+            began = self.loop.work_time.now()
+            sent = transmit(self.fd, self.tls, self.out.data + self.out.start, length)
+            self.count_sending(self.loop.work_time.now() - began)
+        else:
+            sent = transmit(self.fd, self.tls, self.out.data + self.out.start, length)
+        self.unsent = NULL
         if sent < 0:
             if errno == EAGAIN or errno == EINTR:
                 sent = 0
@@ -225,6 +238,7 @@ cdef class Backend(RequestQueue):
         cdef size_t length
         cdef bint own = buffer_length(&self.inbox) > 0
         cdef int64_t connection = self.connects
+        cdef int64_t began = self.loop.work_time.now() if self.loop.work_time.users else 0
         if self.fd < 0:
             return
         if own:
@@ -257,11 +271,17 @@ cdef class Backend(RequestQueue):
         if own:
             self.inbox.end += received
             length = buffer_length(&self.inbox)
-            used = self.take_replies(self.inbox.data + self.inbox.start, length)
+            if began:
+                used = self.take_received(self.inbox.data + self.inbox.start, length, began)
+            else:
+                used = self.take_replies(self.inbox.data + self.inbox.start, length)
             if self.fd >= 0 and self.connects == connection and used:
                 buffer_consume(&self.inbox, used, KEPT_BUFFER)
         else:
-            used = self.take_replies(self.loop.scratch, received)
+            if began:
+                used = self.take_received(self.loop.scratch, received, began)
+            else:
+                used = self.take_replies(self.loop.scratch, received)
             if self.fd >= 0 and self.connects == connection and used < <size_t> received:
                 if not buffer_append(&self.inbox, self.loop.scratch + used, received - used):
                     self._lose("sent a reply that the proxy has no memory for")
@@ -323,6 +343,39 @@ cdef class Backend(RequestQueue):
             self.loop.keep_early(run.client, run.early, data + run.start, end - run.start)
         run.client = NULL
 
+    cdef size_t take_received(self, const char* data, size_t size, int64_t began):
+        """As :meth:`take_replies`, and count the time since ``began``, when the end of ``data`` began to be received."""
+        self.receiving = self.loop.work_time.now() - began
+        self.received_from = self.counted_to = self.scanned
+        try:
+            return self.take_replies(data, size)
+        finally:
+            self.turn_to(NO_USER, size, size)
+
+    cdef void turn_to(self, int user, size_t scan, size_t size) noexcept:
+        """What comes from ``scan`` on, of ``size`` bytes in all, is for another user than what was before it."""
+        cdef WorkTime time = self.loop.work_time
+        # All was received in one piece, so that time is shared by bytes.
+        time.add(
+            time.who, self.receiving * <int64_t> (scan - self.counted_to) // <int64_t> (size - self.received_from)
+        )
+        self.counted_to = scan
+        time.turn_to(user)
+
+    cdef void count_sending(self, int64_t nanoseconds) noexcept:
+        """Count the time of one send for the users whose requests have gone with it, by their number and bytes."""
+        cdef request_t* request = self.unsent
+        cdef int64_t weight = 0
+        while request != NULL:
+            weight += (request.reply_size >> 32) + REQUEST_WEIGHT
+            request = request.next_at_backend
+        request = self.unsent
+        while request != NULL:
+            self.loop.work_time.add(
+                request.user, nanoseconds * <int64_t> ((request.reply_size >> 32) + REQUEST_WEIGHT) // weight
+            )
+            request = request.next_at_backend
+
     cdef size_t take_replies(self, const char* data, size_t size):
         """Hand out the replies in ``data``; give the number of bytes that were handled."""
         cdef size_t position = 0
@@ -337,11 +390,16 @@ cdef class Backend(RequestQueue):
         cdef int64_t connection = self.connects
         cdef bint failed
         cdef size_t passed
+        cdef bint counts = self.loop.work_time.users
+        cdef int user = NO_USER
         run.client = NULL
         run.early = NULL
         run.start = 0
         tally.sort = UINT64_MAX
         while scan < size:
+            if seldom(counts) and self.head != NULL and self.head.user != user:
+                user = self.head.user
+                self.turn_to(user, scan, size)
             status = measure_reply(&self.meter, data + scan, size - scan, &used)
             scan += used
             if status == PARSE_ERROR:

@@ -98,5 +98,6 @@ cdef class ClientConnection:
     cdef object _part_between_requests(self)
     cdef object _part(self)
     cdef void watch_again(self) noexcept
+    cdef void count_time(self, bint counted) noexcept
     cdef object readable(self)
     cdef object writable(self)

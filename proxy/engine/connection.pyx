@@ -59,6 +59,21 @@ cdef void send_client(void* owner) noexcept:
     (<ClientConnection> owner).send_out()
 
 
+cdef void client_ready_counted(void* owner, uint32_t events) noexcept:
+    """As :func:`client_ready`, for one whose user's time may be limited."""
+    cdef Loop loop = (<ClientConnection> owner).loop
+    cdef int before = loop.work_time.turn_to((<ClientConnection> owner).client.user)
+    client_ready(owner, events)
+    loop.work_time.turn_to(before)
+
+
+cdef void send_client_counted(void* owner) noexcept:
+    cdef Loop loop = (<ClientConnection> owner).loop
+    cdef int before = loop.work_time.turn_to((<ClientConnection> owner).client.user)
+    send_client(owner)
+    loop.work_time.turn_to(before)
+
+
 cdef class ClientConnection:
     """The connection under a :class:`proxy.engine.session.Session`.
 
@@ -153,9 +168,15 @@ cdef class ClientConnection:
         """Have the poller report the events that matter now."""
         self.loop.poller.want(&self.watch, (READABLE if self.reading else 0) | (WRITABLE if self.writing else 0))
 
+    cdef void count_time(self, bint counted) noexcept:
+        """From now on the worker's time for it may count (:mod:`proxy.engine.worktime`). Others have nothing to do with
+        that."""
+        self.watch.ready = client_ready_counted if counted else client_ready
+        self.client.sender.send = send_client_counted if counted else send_client
+
     def _readable(self):
         """Read once more, from the event loop."""
-        self.readable()
+        self.watch.ready(<void*> self, READABLE)
 
     cdef object readable(self):
         cdef ssize_t received
@@ -278,6 +299,7 @@ cdef class ClientConnection:
         self._resume()
 
     def _resume(self):
+        cdef int before
         if self.processing:
             self.woken = True
             return
@@ -285,7 +307,9 @@ cdef class ClientConnection:
             return
         self.need = 0
         if buffer_length(&self.inbox):
+            before = self.loop.work_time.turn_to_if(self.before_next & METERED, self.client.user)
             self._process_inbox()
+            self.loop.work_time.turn_to(before)
         if not self.closed and not self.reading and not self.reasons & ~FOR_GOOD:
             self.reading = True
             self.watch_again()

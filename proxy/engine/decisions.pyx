@@ -134,7 +134,9 @@ cdef verdict carry_out(Session session, object outcome, const char* data, size_t
             session.loop.list_client(&session.client.sender)
         else:
             keep_size(place.place, session.front_size)
-        task = session.loop.event_loop.create_task(_later(session, outcome.coroutine, place))
+        task = session.loop.event_loop.create_task(
+            session.loop.work_time.task(_later(session, outcome.coroutine, place))
+        )
         session.router.slow_path.keep(task)
         return VERDICT_TAKEN
     raise TypeError(f"the slow path answered {outcome!r}")

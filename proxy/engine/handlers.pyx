@@ -42,6 +42,7 @@ cdef object begin(Session session, object coroutine, size_t size):
 
 cdef void go_on(Session session) noexcept:
     """Go on with the handler of the request at the front, and do what it decides."""
+    cdef int before = session.loop.work_time.turn_to_if(session.meter is not None, session.client.user)
     session.loop.set_clock()
     try:
         outcome = run(session)
@@ -50,6 +51,7 @@ cdef void go_on(Session session) noexcept:
     except Exception as error:
         session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
         session.close()
+    session.loop.work_time.turn_to(before)
 
 
 cdef object run(Session session):

@@ -1,8 +1,10 @@
-"""How many requests and bytes a second one user of one worker may ask for: a bucket of tokens for each.
+"""How many requests and bytes a second one user of one worker may ask for, and how much of the worker's time: a bucket
+of tokens for each.
 
 A request takes one token, and passes if it is there. Bytes are those of requests and of replies, so they are known only
 afterwards: a request passes while the bucket of bytes is not empty, and may leave a debt. They are read off what is
-counted of each user anyway (:mod:`proxy.engine.statistics`), so nothing is counted twice.
+counted of each user anyway (:mod:`proxy.engine.statistics`), so nothing is counted twice. Microseconds of work are
+treated likewise (:mod:`proxy.engine.worktime`). **bounded**: their debt is paid in :data:`LONGEST_SECONDS` at most.
 
 Buckets are filled by the clock, whenever a token lacks and at each tick of the worker. They hold what comes in
 :data:`BURST_SECONDS`, and one request at least. While requests wait, what a late tick brings is theirs, so up to
@@ -62,17 +64,24 @@ cdef class Meter:
         self.number = loop.statistics.user_number(user)
         self.filled_at = loop.ticks
         self.seen = loop.statistics.bytes_of(self.number)
+        self.seen_time = self.told_time = loop.work_time.of(self.number)
         self.line = deque()
-        self.request_tokens = self.byte_tokens = 1
+        self.request_tokens = self.byte_tokens = self.time_tokens = 1
 
     @property
     def told_apart(self):
-        """Whether the user's bytes are counted apart from those of others."""
+        """Whether the user's bytes and time are counted apart from those of others."""
         return self.number < MOST_USERS
 
-    def limit(self, int64_t requests, int64_t bytes, bint refuses):
-        """From now on, the user may ask for so many requests and bytes a second, at all workers together; 0 for any
-        number. ``refuses``: what is above is refused, and not delayed."""
+    @property
+    def time_left(self):
+        """The microseconds of the worker that it may take now; less than none for a debt."""
+        self.settle()
+        return self.time_tokens
+
+    def limit(self, int64_t requests, int64_t bytes, bint refuses, int percent=0):
+        """From now on, the user may ask for so many requests and bytes a second, at all workers together, and for so
+        many per cent of this worker's time; 0 for any number. ``refuses``: what is above is refused, and not delayed."""
         self.settle()
         if not self.most_requests:
             self.request_tokens = 1
@@ -81,7 +90,11 @@ cdef class Meter:
         self.most_requests = requests
         self.most_bytes = bytes
         self.refuses = refuses
-        self.refusal = over_limit(self.user, requests, bytes)
+        self.refusal = over_limit(self.user, requests, bytes, percent)
+        self.loop.work_time.count(self.number, (percent > 0) - (self.most_percent > 0))
+        if not self.most_percent:
+            self.time_tokens = 1
+        self.most_percent = percent
 
     def share(self, int64_t requests, int64_t bytes):
         """From now on, so much of the limits is this worker's, of :data:`WHOLE`."""
@@ -97,6 +110,14 @@ cdef class Meter:
         self.byte_tokens -= counted - self.seen
         self.all_bytes += counted - self.seen
         self.seen = counted
+        if self.most_percent:
+            self.settle_time()
+
+    cdef void settle_time(self) noexcept:
+        """Likewise, the microseconds that were worked for the user."""
+        cdef int64_t worked = self.loop.work_time.of(self.number)
+        self.time_tokens = max(self.time_tokens - (worked - self.seen_time) * 1e-3, -LONGEST * self.time_rate())
+        self.seen_time = worked
 
     cdef void fill(self) noexcept:
         """Put in what has come since the last time, and count for how long sessions have waited."""
@@ -107,6 +128,7 @@ cdef class Meter:
         self.settle()
         self.request_tokens = min(self.request_tokens + self.request_rate * seconds, most_kept(self.request_rate, kept))
         self.byte_tokens = min(self.byte_tokens + self.byte_rate * seconds, most_kept(self.byte_rate, kept))
+        self.time_tokens = min(self.time_tokens + self.time_rate() * seconds, most_kept(self.time_rate(), kept))
 
     cdef bint takes(self) noexcept:
         """Take the token of one request, if there is one."""
@@ -136,6 +158,7 @@ cdef class Meter:
                 self.turn = session
                 session.resume_reading()
                 self.turn = None
+                self.settle()
             elif <uint32_t> (self.loop.ticks - <uint32_t> since) * SECONDS_A_TICK > LONGEST:
                 self._leave()
                 self.expired = session
@@ -161,8 +184,8 @@ cdef class Meter:
         self.waiting -= 1
 
     def take(self):
-        """What was wanted since the last time: ``(requests, bytes, delayed, refused)``, requests and bytes also as far
-        as they were refused or still wait."""
+        """What was wanted since the last time: ``(requests, bytes, delayed, refused, microseconds)``, requests and bytes
+        also as far as they were refused or still wait. The last is the worker's time, if it has a limit."""
         cdef int64_t size
         self.fill()
         # What was refused is taken for as large as the others were.
@@ -173,7 +196,9 @@ cdef class Meter:
             + <int64_t> (self.waited * max(self.most_bytes // PARTS, 1)),
             self.delayed,
             self.refused,
+            (self.seen_time - self.told_time) // 1000,
         )
+        self.told_time += found[4] * 1000
         self.told_bytes = self.all_bytes
         self.passed = self.delayed = self.refused = 0
         self.waited = 0

@@ -49,14 +49,16 @@ def slow(address: str) -> bytes:
     ).encode()
 
 
-def over_limit(user: str, requests: int, octets: int) -> bytes:
+def over_limit(user: str, requests: int, octets: int, percent: int = 0) -> bytes:
     """The error for a request of a user that asks for more than its limits."""
     limits = [
         f"{count} {what}{'s' * (count != 1)}" for count, what in ((requests, "request"), (octets, "byte")) if count
     ]
+    limits = [f"{' or '.join(limits)} a second"] if limits else []
+    limits += [f"{percent}% of a worker's time"] if percent else []
     return (
-        f"-TRYAGAIN user {user} asks for more than its {' or '.join(limits)} a second; nothing was run, try again "
-        f"later, or have its limits raised\r\n"
+        f"-TRYAGAIN user {user} asks for more than its {' or '.join(limits)}; nothing was run, try again later, or "
+        f"have its limits raised\r\n"
     ).encode()
 
 

@@ -35,6 +35,8 @@ cdef class RequestQueue(ServerConnection):
         bint writing
         request_t* head
         request_t* tail
+        # The first request that was queued since bytes were last sent; NULL for none.
+        request_t* unsent
         readonly int queued
         double next_try
         double wait

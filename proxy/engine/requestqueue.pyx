@@ -159,10 +159,11 @@ cdef class RequestQueue(ServerConnection):
             self.progress = self.loop.ticks
         self.tail = request
         self.queued += 1
+        if not self.sender.listed:
+            self.unsent = request
+            self.loop.list_backend(&self.sender)
         if self.out.size > KEPT_BUFFER:
             self.count()
-        if not self.sender.listed:
-            self.loop.list_backend(&self.sender)
 
     cdef void count_parts(self, request_t* request, size_t size, bint failed) noexcept:
         """Count the part of a split request for the slots of its keys. Each key has the same share in the reply."""
@@ -260,6 +261,7 @@ cdef class RequestQueue(ServerConnection):
         request = self.loop.new_request(REQUEST_CALL, NULL, -1)
         Py_INCREF(callback)
         request.extra = <void*> callback
+        request.user = self.loop.work_time.for_user()
         request.part = most
         if not ready:
             self.refuse(request)
@@ -321,6 +323,7 @@ cdef class RequestQueue(ServerConnection):
             self.state = BACKEND_DOWN
             self.wait = min(max(self.wait * 2, options.retry_seconds_min), options.retry_seconds_max)
             self.next_try = self.loop.now + self.wait * random.uniform(0.0, 1.0)
+        self.unsent = NULL
         buffer_free(&self.out)
         self.count()
         self.loop.unlist(&self.sender)

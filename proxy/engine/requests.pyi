@@ -4,6 +4,7 @@ from collections.abc import Callable
 from proxy.engine.hotkeys import HotKeys
 from proxy.engine.statistics import Statistics
 from proxy.engine.traffic import Traffic
+from proxy.engine.worktime import WorkTime
 
 class Loop:
     def __init__(self, event_loop: asyncio.AbstractEventLoop, number_of_slots: int, portable: bool = False) -> None: ...
@@ -26,6 +27,8 @@ class Loop:
     def statistics(self) -> Statistics: ...
     @property
     def traffic(self) -> Traffic: ...
+    @property
+    def work_time(self) -> WorkTime: ...
     @property
     def hot_keys(self) -> HotKeys: ...
     @property

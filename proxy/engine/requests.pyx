@@ -25,6 +25,7 @@ from proxy.engine.resp cimport measure_reply, reply_meter_t
 from proxy.engine.statistics cimport UNCOUNTED, Statistics
 from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
+from proxy.engine.worktime cimport WorkTime
 from slots.requests.commandlookup cimport SPLIT_STATUS, SPLIT_SUM, split_kind
 from slots.requests.parsing cimport PARSE_COMPLETE
 
@@ -46,6 +47,7 @@ cdef class Loop(UnderWay):
         self.processes = {}
         self.statistics = Statistics(event_loop.call_exception_handler)
         self.traffic = Traffic(number_of_slots)
+        self.work_time = WorkTime()
         self.hot_keys = HotKeys(random.getrandbits(64))
         self.kept_limit = self.waiting_limit = INT64_MAX
         self.held = deque()
@@ -460,6 +462,7 @@ cdef class Loop(UnderWay):
     # -- time ----------------------------------------------------------------------------------------------
 
     cdef void sent(self) noexcept:
+        self.work_time.recent = False
         if self.drain_changed:
             self.tell_drained()
         if self.kept + self.waiting > self.kept_limit and self.on_excess is not None:

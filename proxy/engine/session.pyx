@@ -82,11 +82,13 @@ cdef size_t LONGEST_BULK = 536870912
 
 cdef void resume_handler(void* owner) noexcept:
     cdef Session session = <Session> owner
+    cdef int before = session.loop.work_time.turn_to_if(session.meter is not None, session.client.user)
     Py_DECREF(session)
     if session.question is None:
         go_on(session)
     else:
         answered(session)
+    session.loop.work_time.turn_to(before)
 
 
 cdef class Session(ClientConnection):
@@ -445,6 +447,7 @@ cdef class Session(ClientConnection):
     def measure(self, Meter meter):
         """From now on, its requests take tokens of this meter; None for none."""
         self.meter = meter
+        self.count_time(meter is not None)
         if meter is not None:
             self.before_next |= METERED
         else:

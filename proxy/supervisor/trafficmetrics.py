@@ -37,6 +37,7 @@ USER_FIGURES = (
 LIMIT_FIGURES = (
     ("user_delayed", "Requests of a user's clients that had to wait, because the user asked for more than its limits."),
     ("user_refused", "Requests of a user's clients that were refused for that; they are among the others, too."),
+    ("user_worker_seconds", "Time that workers worked for a user's clients, where that has a limit."),
 )
 NOBODY: Mapping[str, UserDemand] = {}
 
@@ -96,7 +97,7 @@ class TrafficCounters:
         for name, user in users.items():
             self._users.add(name, user)
         for name, demand in limited.items():
-            self._limited.add(name, (demand.delayed, demand.refused))
+            self._limited.add(name, (demand.delayed, demand.refused, demand.worked / 1e6))
 
     def metrics(self, groups: Mapping[str, int]) -> Iterator[Metric]:
         """A counter for each figure, and a summary of the time. ``groups``: which group each server of the table is

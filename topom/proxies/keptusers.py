@@ -21,7 +21,7 @@ from pydantic import SecretStr, ValidationError
 from slots.messages.control import MOST_KEPT, KeptUsers, Users
 from slots.messages.load import MOST_LIMITED
 from slots.messages.message import encode
-from slots.users import DEFAULT, UserSettings
+from slots.users import DEFAULT, LIMITS, UserSettings
 from slots.wrongvalues import in_words
 from topom.cluster.ledger import Ledger
 from topom.cluster.state import ClusterState
@@ -195,8 +195,8 @@ def _plain(value: Any) -> Any:
 def _require_room(users: Mapping[str, Mapping[str, Any]]) -> None:
     if len(users) > MOST_KEPT:
         raise TooMany(f"topom keeps {MOST_KEPT} users already, which is as many as there may be; remove some first")
-    if sum("requests_per_second" in one or "bytes_per_second" in one for one in users.values()) > MOST_LIMITED:
-        raise TooMany(f"{MOST_LIMITED} users at most may have requests_per_second or bytes_per_second")
+    if sum(not one.keys().isdisjoint(LIMITS) for one in users.values()) > MOST_LIMITED:
+        raise TooMany(f"{MOST_LIMITED} users at most may have {', '.join(LIMITS[:-1])} or {LIMITS[-1]}")
     if len(encode(Users(kept=KeptUsers(version=0, users=[dict(one) for one in users.values()])))) > MOST_BYTES:
         raise TooMany(f"all users together may take {MOST_BYTES // 1024} KiB; remove some, or shorten their rules")
 

@@ -274,7 +274,7 @@ class BlockingCommands(Family):
         return self._router.loop.event_loop.time()
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
+        task = asyncio.create_task(self._router.loop.work_time.task(coroutine))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

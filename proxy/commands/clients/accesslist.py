@@ -75,6 +75,7 @@ class AccessList(Family):
         for name, limit in (
             ("requests_per_second", user.requests_per_second),
             ("bytes_per_second", user.bytes_per_second),
+            ("worker_percent", user.worker_percent),
         ):
             if limit:
                 fields[name] = replies.integer(limit)

@@ -1,4 +1,4 @@
-"""How many requests and bytes a second each user may ask for at this worker: its meters, and its shares of the limits.
+"""How much each user may ask for in a second at this worker: its meters, and its shares of the limits.
 
 The supervisor says which share of a user's limits this worker has (:mod:`proxy.supervisor.limitshares`), and is told
 what each user asked for.
@@ -42,9 +42,10 @@ class UserLimits:
         """There are these users from now on. A user that stays keeps its meter, with what is in it."""
         before, self._meters = self._meters, {}
         for user in users:
-            if user.requests_per_second or user.bytes_per_second:
+            if user.requests_per_second or user.bytes_per_second or user.worker_percent:
                 meter = before.get(user.name) or self._made(user)
-                meter.limit(user.requests_per_second, user.bytes_per_second, user.over_limit == "refuse")
+                refuses = user.over_limit == "refuse"
+                meter.limit(user.requests_per_second, user.bytes_per_second, refuses, user.worker_percent)
                 self._meters[user.name] = meter
         for name in before.keys() - self._meters.keys():
             # What waits there has its turn at the next tick, unless its session is closed because of the change.
@@ -54,7 +55,7 @@ class UserLimits:
 
     def _made(self, user: User) -> Meter:
         meter = Meter(self._loop, user.name)
-        if user.bytes_per_second and not meter.told_apart:
+        if (user.bytes_per_second or user.worker_percent) and not meter.told_apart:
             log.warning("user_not_told_apart", user=user.name, reason="restart the proxy: it has had too many users")
         return meter
 
@@ -76,8 +77,8 @@ class UserLimits:
         self._since = self._loop.now
         found = {}
         for name, meter in self._meters.items():
-            requests, octets, delayed, refused = meter.take()
-            found[name] = UserDemand(_rate(requests, seconds), _rate(octets, seconds), delayed, refused)
+            requests, octets, delayed, refused, worked = meter.take()
+            found[name] = UserDemand(_rate(requests, seconds), _rate(octets, seconds), delayed, refused, worked)
         return found
 
 

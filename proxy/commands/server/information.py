@@ -113,7 +113,8 @@ class Information(Family):
                 await everywhere.ask(router.shared(session, master), KEYSPACE) if said.startswith(b"-NOPERM") else said
             )
 
-        asked = {master: asyncio.create_task(ask(master)) for master in self._services.masters()}
+        work_time = router.loop.work_time
+        asked = {master: asyncio.create_task(work_time.task(ask(master))) for master in self._services.masters()}
         if asked:
             _, late = await asyncio.wait(asked.values(), timeout=MASTER_SECONDS)
             for task in late:

@@ -100,6 +100,7 @@ async def test_a_client_reads_what_limits_a_user_beyond_redis(start_worker: Star
         {"name": "plain", "password": "p", "rules": "~shop:* +@read"},
         {"name": "slow", "password": "s", "sheddable": "+@slow -sort", "bytes_per_second": 9, "over_limit": "refuse"},
         {"name": "quick", "password": "q", "sheddable": True, "cached_reads": True, "requests_per_second": 7},
+        {"name": "small", "password": "m", "worker_percent": 5},
     ]
     worker = await start_worker(servers=1, users=users)
     for protocol in (2, 3):
@@ -107,7 +108,7 @@ async def test_a_client_reads_what_limits_a_user_beyond_redis(start_worker: Star
             f"redis://boss:b@{worker.settings.listen}", protocol=protocol, decode_responses=True
         )
         async with client:
-            plain, slow, quick = [await client.acl_getuser(name) for name in ("plain", "slow", "quick")]
+            plain, slow, quick, small = [await client.acl_getuser(name) for name in ("plain", "slow", "quick", "small")]
         ours = {"sheddable", "cached_reads", "requests_per_second", "bytes_per_second", "over_limit"}
         assert ours & plain.keys() == set()
         assert (slow["sheddable"], slow["bytes_per_second"], slow["over_limit"]) == ("-@all +@slow -sort", 9, "refuse")
@@ -115,3 +116,5 @@ async def test_a_client_reads_what_limits_a_user_beyond_redis(start_worker: Star
         assert (quick["sheddable"], quick["cached_reads"], quick["requests_per_second"]) == ("+@all", "yes", 7)
         assert (quick["over_limit"], quick["flags"]) == ("delay", ["on"])
         assert "bytes_per_second" not in quick
+        assert (small["worker_percent"], small["over_limit"]) == (5, "delay")
+        assert "worker_percent" not in quick

@@ -182,7 +182,8 @@ def test_which_commands_give_way() -> None:
 def test_so_many_users_may_have_limits() -> None:
     many = [{"name": f"user{number}", "no_password": True, "requests_per_second": 1} for number in range(MOST_LIMITED)]
     users("", *many, {"name": "free", "no_password": True})
-    with pytest.raises(SettingsError, match="users: 1000 at most may have requests_per_second or bytes_per_second"):
+    limits = "requests_per_second, bytes_per_second or worker_percent"
+    with pytest.raises(SettingsError, match=f"users: 1000 at most may have {limits}"):
         users("", *many, {"name": "heavy", "no_password": True, "bytes_per_second": 1})
 
 

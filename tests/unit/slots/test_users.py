@@ -33,6 +33,8 @@ ADA: dict[str, Any] = {"name": "ada", "no_password": True}
         ({"requests_per_second": MOST_PER_SECOND + 1}, "less than or equal"),
         ({"connections": MOST_CONNECTIONS + 1}, "less than or equal"),
         ({"over_limit": "wait"}, "delay"),
+        ({"worker_percent": 0}, "greater than or equal to 1"),
+        ({"worker_percent": 101}, "less than or equal to 100"),
         ({"redonly": True}, "redonly"),
     ],
 )
@@ -48,6 +50,7 @@ def test_no_secret_is_shown_and_defaults_need_not_be_kept() -> None:
     assert user.model_dump(exclude_defaults=True).keys() == given.keys()
     assert not user.has_limits
     assert UserSettings(name="a", no_password=True, bytes_per_second=1).has_limits
+    assert UserSettings(name="a", no_password=True, worker_percent=1).has_limits
 
 
 def test_what_proxies_say_of_the_largest_limit_of_connections_is_a_message() -> None:

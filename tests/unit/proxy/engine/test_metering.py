@@ -88,7 +88,7 @@ async def test_a_pipeline_counts_each_request_and_its_rest_waits_unread() -> Non
                 assert await client.read(20) == NIL * 4
                 assert await client.read(5000) == b"+OK\r\n" * 1000
                 await sending
-            requests, octets, delayed, refused = tenant.meter.take()
+            requests, octets, delayed, refused, _ = tenant.meter.take()
             assert requests >= 1005
             assert octets > 1000 * 10_000
             assert refused == 0
@@ -134,7 +134,7 @@ async def test_bytes_of_requests_and_replies_count_and_a_debt_is_paid() -> None:
                     assert len(await client.read(30_010)) == 30_010
             # The second had to wait for the bytes of the first, and the third for those of the second.
             assert loop.time() - began > 0.5
-            _, octets, delayed, _ = tenant.meter.take()
+            _, octets, delayed, _, _ = tenant.meter.take()
             assert delayed == 2
             assert octets >= 3 * 30_010
 
@@ -148,7 +148,7 @@ async def test_what_is_refused_gets_an_error_at_once_and_takes_no_tokens() -> No
             await client.send(*[GET] * 100)
             assert await client.read(5 + 99 * len(refused)) == NIL + refused * 99
             assert server.asked.count([b"GET", b"k"]) == 1
-            assert tenant.meter.take()[2:] == (0, 99)
+            assert tenant.meter.take()[2:4] == (0, 99)
             tenant.meter.limit(1_000_000, 50, False)
             tenant.meter.share(WHOLE, WHOLE)
             await client.send(GET)

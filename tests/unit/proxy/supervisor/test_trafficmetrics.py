@@ -40,10 +40,10 @@ def test_each_figure_is_a_sum_by_server_and_by_user() -> None:
 def test_what_limits_delayed_and_refused_is_a_sum_by_user() -> None:
     counters = TrafficCounters()
     for _ in range(2):
-        counters.add({}, {"one": Traffic(4, 2, 30, 40)}, {"one": UserDemand(100, 1000, 3, 2)})
+        counters.add({}, {"one": Traffic(4, 2, 30, 40)}, {"one": UserDemand(100, 1000, 3, 2, 250_000)})
     shown = list(counters.metrics({}))
     found = {name: values(shown, name)["one",] for name, _ in trafficmetrics.LIMIT_FIGURES}
-    assert found == {"user_delayed": 6, "user_refused": 4}
+    assert found == {"user_delayed": 6, "user_refused": 4, "user_worker_seconds": 0.5}
 
 
 def test_names_beyond_the_bound_are_one() -> None:

@@ -125,7 +125,7 @@ async def test_their_number_and_size_have_limits(book: tuple[Bench, UserBook], m
     monkeypatch.setattr(keptusers, "MOST_KEPT", 2)
     monkeypatch.setattr(keptusers, "MOST_LIMITED", 1)
     await users.put("bob", {"no_password": True, "requests_per_second": 1})
-    with pytest.raises(TooMany, match="may have requests_per_second"):
+    with pytest.raises(TooMany, match="may have requests_per_second, bytes_per_second or worker_percent"):
         await users.put("ada", {"bytes_per_second": 1})
     with pytest.raises(TooMany, match="as many as there may be"):
         await users.put("eve", {"no_password": True})
