@@ -78,7 +78,10 @@ async def test_a_stranger_at_the_server_counts_as_one_beside_new_patterns(start_
                 await asyncio.sleep(receivers.UNEXPLAINED_SECONDS / 10)
         for hears in (one, two):
             await hears.say("PUNSUBSCRIBE")
-        assert await publisher.say("PUBLISH", "new", "m") == b":0\r\n"
+        async with asyncio.timeout(LIMIT):
+            # The server may still have to see that the stranger has gone.
+            while (told := await publisher.say("PUBLISH", "new", "m")) != b":0\r\n":
+                assert told == b":1\r\n"
 
 
 async def test_bounded_so_many_patterns_are_asked_for_and_listed(start_worker: StartWorker) -> None:
@@ -87,12 +90,11 @@ async def test_bounded_so_many_patterns_are_asked_for_and_listed(start_worker: S
     matching = [f"c{'*' * number}" for number in range(1, receivers.MOST_MATCHING + 6)]
     async with Wire(listen) as one, Wire(listen) as two, Wire(listen) as publisher:
         for hears in (one, two):
-            await hears.say("PSUBSCRIBE", *matching)
+            await hears.say("PSUBSCRIBE", *matching, *(f"d{number}" for number in range(receivers.MOST_LISTED)), "e*")
+        # The list has those that come first by name. What it does not have is looked for in vain, last of all.
+        assert await publisher.say("PUBLISH", "d1", "m") == b":2\r\n"
         for _ in range(2):
             assert await publisher.say("PUBLISH", "c", "m") == b":%d\r\n" % (2 * len(matching) - 5)
-        for hears in (one, two):
-            await hears.say("PSUBSCRIBE", *(f"d{number}" for number in range(receivers.MOST_LISTED)), "e*")
-        assert await publisher.say("PUBLISH", "d1", "m") == b":2\r\n"
         assert await publisher.say("PUBLISH", "e", "m") == b":1\r\n"
 
 
