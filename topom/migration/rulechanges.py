@@ -276,9 +276,11 @@ class RuleChanges(Loop):
             return state if state.table.coming is None else with_rules(state, epoch, state.table.rules, None)
 
         backoff = Backoff(STORE_SECONDS, STORE_SECONDS_MAX)
-        while self._ledger.table.coming is not None:
+        while True:
             try:
+                # The store may have the coming rules though that write is not over, or has failed: the ledger knows.
                 await self._ledger.change(back)
+                return
             except (NotLeading, LostPlace):
                 return  # the next leader does it
             except TopomError as error:

@@ -11,7 +11,7 @@ from migrator.errors import ServerUnavailable
 from slots.rules import SlotRule
 from slots.slot import Slot
 from tests.unit.topom.operators import send
-from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryStore
+from tests.unit.topom.topom_fakes import Bench, FakeProxy, MemoryBook, MemoryStore
 from topom.cluster import records, rules, topology
 from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
@@ -308,6 +308,47 @@ async def test_a_change_that_is_being_taken_back_is_not_left_half_way(
     await cancelling
     assert (await over(of)).stage is Stage.FAILED
     assert (one.ledger.table.coming, one.ledger.table.rules) == (None, ())
+
+
+async def test_a_change_that_the_store_has_although_it_failed_is_taken_back(bench: MakeBench) -> None:
+    one = await bench()
+    counts = Counts()
+
+    async def then(number: int) -> None:
+        one.store.fail_after = 1
+
+    counts.then = then
+    of = changes(one, counts)
+    of.begin(RULES, dry=False)
+    done = await over(of)
+    assert done.stage is Stage.FAILED
+    await one.ledger.confirm()
+    assert (one.ledger.table.coming, one.ledger.table.rules) == (None, ())
+
+
+async def test_a_change_that_is_cancelled_while_it_is_being_stored_is_taken_back(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await bench()
+    of = changes(one, Counts())
+    write, writing, cancelled = MemoryBook.write, asyncio.Event(), asyncio.Event()
+
+    async def slowly(book: MemoryBook, *arguments: Any) -> None:
+        writing.set()
+        await cancelled.wait()
+        await write(book, *arguments)
+
+    monkeypatch.setattr(MemoryBook, "write", slowly)
+    of.begin(RULES, dry=False)
+    await writing.wait()
+    cancelling = asyncio.create_task(of.cancel())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    cancelled.set()
+    await cancelling
+    await one.ledger.change(lambda state, epoch: state)  # by now nothing is being stored
+    assert of.last is not None
+    assert (of.last.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.CANCELLED, None, ())
 
 
 async def test_the_next_topom_takes_it_back() -> None:
