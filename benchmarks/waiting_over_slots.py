@@ -7,7 +7,8 @@ One proxy with one worker over two Redis servers. First one client waits with BL
 proxy: the time is from sending the push until the element is read. It is taken for a key of one slot, where the client
 waits at the server, and for three keys of three slots, where it waits in the proxy. Then many clients wait for three
 keys each, all for the same ones or each for its own: the figures are the memory of the worker for a client that waits,
-its CPU time while nothing happens, and for an element that is pushed and taken.
+its CPU time while nothing happens, and for an element that is pushed and taken. At last, as many clients wait with
+XREAD for the same three streams, where one entry serves all of them.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from slotferry.processes import ProcessError
 VALUE = "x" * 16
 GOAL_SECONDS = 0.020
 KEYS = 3
+ENTRIES = 10
 REST_SECONDS = 5.0
 SETTLE_SECONDS = 0.5
 
@@ -41,6 +43,7 @@ class Measured:
 
     woken: dict[str, list[float]] = field(default_factory=dict)
     clients: dict[str, dict[str, float]] = field(default_factory=dict)
+    readers: dict[str, float] = field(default_factory=dict)
 
 
 def keys_of(name: str) -> list[str]:
@@ -75,13 +78,18 @@ def cpu(target: Target) -> dict[str, float]:
     return processes.cpu_by_role(target.processes)
 
 
-def wait_together(target: Target, number: int, same: bool) -> dict[str, float]:
-    """Have so many clients wait, leave them alone, and give each an element."""
+def connected(target: Target, number: int) -> list[Client]:
+    """So many clients that the proxy has answered."""
     clients = [Client(target.address) for _ in range(number)]
     for client in clients:
         client.socket.sendall(command(("PING",)))
         client.read(1)
-    pusher = Client(target.address)
+    return clients
+
+
+def wait_together(target: Target, number: int, same: bool) -> dict[str, float]:
+    """Have so many clients wait, leave them alone, and give each an element."""
+    clients, pusher = connected(target, number), Client(target.address)
     keys = [keys_of("same" if same else f"own{place}") for place in range(number)]
     before = memory(target)
     for client, own in zip(clients, keys, strict=True):
@@ -106,6 +114,32 @@ def wait_together(target: Target, number: int, same: bool) -> dict[str, float]:
     }
 
 
+def read_together(target: Target, number: int) -> dict[str, float]:
+    """Have so many clients wait for entries of the same streams, and add some, one after the other."""
+    clients, writer = connected(target, number), Client(target.address)
+    streams = keys_of("stream")
+    took: list[float] = []
+    asked = served = 0.0
+    for _ in range(ENTRIES):
+        start = cpu(target)
+        for client in clients:
+            client.socket.sendall(command(("XREAD", "BLOCK", 0, "STREAMS", *streams, *("$" for _ in streams))))
+        time.sleep(SETTLE_SECONDS + number / 1000)
+        before, began = cpu(target), time.perf_counter()
+        asked += processes.spent(start, before)[PROXY]
+        writer.socket.sendall(command(("XADD", streams[-1], "*", "field", VALUE)))
+        for client in clients:
+            client.read(1)
+        took.append(time.perf_counter() - began)
+        served += processes.spent(before, cpu(target))[PROXY]
+        writer.read(1)
+    return {
+        "us of cpu to begin to wait": 1e6 * asked / number / ENTRIES,
+        "us of cpu for a client that is served": 1e6 * served / number / ENTRIES,
+        "ms until the last one is served (median)": 1e3 * sorted(took)[len(took) // 2],
+    }
+
+
 async def measure(times: int, number: int) -> Measured:
     """All of it. Raises ProcessError, OSError, ValueError."""
     found = Measured()
@@ -115,6 +149,7 @@ async def measure(times: int, number: int) -> Measured:
             found.woken[name] = await asyncio.to_thread(wake, target.address, keys, times)
         for name, same in (("the same keys", True), ("each its own keys", False)):
             found.clients[name] = await asyncio.to_thread(wait_together, target, number, same)
+        found.readers = await asyncio.to_thread(read_together, target, number)
     return found
 
 
@@ -135,6 +170,11 @@ def show(found: Measured, number: int, console: Console) -> bool:
     for name, cost in found.clients.items():
         clients.add_row(name, *(f"{value:.4g}" for value in cost.values()))
     console.print(clients)
+    readers = Table(title=f"{number} clients that wait for the same {KEYS} streams over slots")
+    for heading in found.readers:
+        readers.add_column(heading)
+    readers.add_row(*(f"{value:.4g}" for value in found.readers.values()))
+    console.print(readers)
     return processes.percentile(sorted(found.woken["three slots"]), 99) <= GOAL_SECONDS
 
 
@@ -152,7 +192,7 @@ def main(
     with report.failing(console, ProcessError, OSError, ValueError):
         found = asyncio.run(measure(times, clients))
     met = show(found, clients, console)
-    content = {"machine": machine, "woken": found.woken, "clients": found.clients}
+    content = {"machine": machine, "woken": found.woken, "clients": found.clients, "readers": found.readers}
     console.print(f"saved as {report.save('waiting_over_slots', output, content)}")
     if not met:
         console.print(f"a client was not woken within {GOAL_SECONDS * 1e3:g} ms (p99)", style="red")
