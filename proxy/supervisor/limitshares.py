@@ -20,7 +20,7 @@ from slots.messages.control import News, Registered, Shares
 from slots.messages.load import Connections, HeldShare, Share, UserDemand
 
 UNHEARD: Final = Share(BEGINNING, BEGINNING)
-NONE: Final = UserDemand(0, 0, 0, 0)
+NONE: Final = UserDemand(0, 0, 0, 0, 0)
 NO_CONNECTIONS: Final = Connections(0, 0, 0, 0, 0)
 
 

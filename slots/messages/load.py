@@ -72,7 +72,7 @@ class UserDemand(NamedTuple):
     """Requests since the last message that have waited for their turn, or wait."""
     refused: Number
     """Requests since the last message that were refused."""
-    worked: Number = 0
+    worked: Number
     """Microseconds since the last message that the worker worked for it, if that has a limit."""
 
 

@@ -33,7 +33,7 @@ async def start(start_worker: StartWorker, **limits: Any) -> WorkerHarness:
 def of_tenant(message: Any) -> UserDemand:
     """What a worker's message says of the tenant."""
     found: dict[str, UserDemand] = getattr(message, "limited", {})
-    return found.get("tenant", UserDemand(0, 0, 0, 0))
+    return found.get("tenant", UserDemand(0, 0, 0, 0, 0))
 
 
 async def two(client: Client) -> bytes:

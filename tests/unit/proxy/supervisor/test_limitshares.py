@@ -41,7 +41,7 @@ class Proxy:
 
     def asked(self, first: int, second: int) -> None:
         for index, demand in ((0, first), (1, second)):
-            self.limits.take(index, {"tenant": UserDemand(demand, 100 * demand, 0, 0)}, {})
+            self.limits.take(index, {"tenant": UserDemand(demand, 100 * demand, 0, 0, 0)}, {})
         self.limits.share_out()
 
     @property
