@@ -4,8 +4,9 @@ Each key goes the way of every command: it waits for a locked slot, and in a mig
 source (**absent-first**, **drained**). If it goes in pieces, or the target is full, it is read at the source, if its
 command may run there.
 
-**bounded**: a request keeps :data:`MOST_BYTES` of replies, and all requests of a worker together
-:data:`MOST_BYTES_TOGETHER`. What is more is not kept; an error takes its place.
+**bounded**: a request keeps :data:`MOST_BYTES` of replies, of one reply also no more than
+``session_output_limit_bytes``, and all requests of a worker together :data:`MOST_BYTES_TOGETHER`. What is more is not
+kept; an error takes its place.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from typing import Self
 from proxy.commands import replies
 from proxy.engine.backend import command
 from proxy.engine.outcomes import Answered, Reply, clear
-from proxy.engine.refusals import too_large
+from proxy.engine.refusals import TOO_LARGE
 from proxy.engine.router import Router
 from proxy.engine.session import Session
 from proxy.servers import slotrequests
@@ -29,9 +30,9 @@ FULL = replies.error(
 )
 
 
-def too_many_bytes(name: str) -> bytes:
-    """The error for replies that are too large together."""
-    return replies.refused_over_slots(name, f"the proxy reads at most {MOST_BYTES} bytes for it, and there are more")
+def too_many_bytes(name: str, most: int = MOST_BYTES) -> bytes:
+    """The error for replies that have more than ``most`` bytes."""
+    return replies.refused_over_slots(name, f"the proxy reads at most {most} bytes for it, and there are more")
 
 
 def too_many_keys(name: str) -> bytes:
@@ -89,12 +90,13 @@ class KeyReads:
             there.give(self._keep(answered.reply))
             return there
         backend = self._router.shared(self._session, address)
-        instead = too_large(address, MOST_BYTES)
+        most = min(MOST_BYTES, self._router.options.own_reply_bytes)
 
         def keep(reply: bytes) -> bytes:
-            return too_many_bytes(self._name) if reply == instead else self._keep(reply)
+            # Nothing was taken, and what is computed may be small: the client keeps its connection.
+            return too_many_bytes(self._name, most) if reply.startswith(TOO_LARGE) else self._keep(reply)
 
-        return slotrequests.send(self._router, slot, backend, command(tuple(request)), 0, keep, MOST_BYTES)
+        return slotrequests.send(self._router, slot, backend, command(tuple(request)), 0, keep, most)
 
     def _keep(self, reply: bytes) -> bytes:
         """The reply, or an error where there is no room for it."""

@@ -275,6 +275,17 @@ async def test_what_is_too_much(start_worker: StartWorker) -> None:
         assert await talk.ask("SUNION", *(f"none:{number}" for number in range(MOST_KEYS))) == b"*0\r\n"
 
 
+async def test_what_is_more_than_a_client_may_be_owed(start_worker: StartWorker) -> None:
+    most = 1_000_000
+    worker = await start_worker(session_output_limit_bytes=most, session_output_pause_bytes=most)
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    async with Talk(worker.settings.listen) as talk:
+        await talk.ask("SADD", "large:1", "m" * 4 * most)
+        for command in ("SINTER", "SINTERCARD", "SUNIONSTORE"):
+            first = {"SINTERCARD": "2", "SUNIONSTORE": "large:2"}.get(command, "set:1")
+            assert await talk.ask(command, first, "large:1", "set:0") == too_many_bytes(command, most)
+
+
 async def test_what_many_clients_read_is_bounded_together_and_given_back(start_worker: StartWorker) -> None:
     worker = await with_plain_redis(start_worker)
     large, locked = "large:1", f"{{{KEY}}}locked"
