@@ -9,15 +9,20 @@ import hashlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, RedisError
 
+from slotferry.calls import TopomRefused
 from slotferry.client import TopomClient
 from slots.connections import fence_user
+from slots.functions import slot
 from tests.integration.cluster.harness import check_clean, eventually, plain_client, running, traffic_on
 from tests.integration.cluster.held import MOVED, goes_on, held, terms_at, wakes_in_vain
 from tests.integration.cluster.several import SeveralTopoms
+from tests.integration.cluster.test_rule_changes import over
 from tests.integration.stores.servers import need_etcd
 
 
@@ -137,3 +142,61 @@ async def test_users_outlive_the_leader_and_a_leader_that_wakes_brings_none_back
         assert await gets_in("b/ob") == [True, True]
         assert (await cluster.api.remove_user("b/ob"))["users"] == []
         assert await gets_in("b/ob") == [False, False]
+
+
+@pytest.mark.long
+async def test_a_leader_that_is_paused_while_slot_rules_change(cluster: SeveralTopoms) -> None:
+    """All proxies have locked for it when it is paused. Its successor takes the change back, and makes it anew."""
+    former = await cluster.all_well()
+    queue, rule = "bull:0:0", {"pattern": "bull:(*):*", "database": None}
+    slots = (await cluster.api.slots())["slots"]
+    tag = next(f"{{{number}}}" for number in range(100) if is_of_group_1(slots, f"{{{number}}}"))
+    async with (
+        plain_client(cluster.proxy_addresses[0]) as client,
+        plain_client(cluster.proxy_addresses[1]) as other,
+        plain_client(await cluster.master_of(1)) as server,
+    ):
+
+        async def used() -> list[bool]:
+            found = []
+            for one in (client, other):
+                with suppress(RedisError):
+                    found.append(bool(await one.set(queue, "1")))
+            return found
+
+        await server.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        # The lock waits for it.
+        writing = asyncio.create_task(client.set(tag, "1"))
+        await eventually(lambda: server.info("clients"), lambda found: found["blocked_clients"], "a write under way")
+        await cluster.api.change_rules([rule], [])
+        await eventually(cluster.api.rules, lambda found: found["change"]["stage"] == "locking", "the lock")
+        await eventually(used, lambda found: not found, "clients to be kept off")
+        cluster.pause_topom(former)
+        await server.execute_command("CLIENT", "UNPAUSE")
+        assert await writing
+        leader, _ = await cluster.taken_over(former)
+        async with cluster.asking(leader):
+            await eventually(used, lambda found: found == [True, True], "the change to be taken back")
+            await client.delete(queue)
+            await eventually(lambda: changed(cluster, [rule], []), bool, "the change to be made anew")
+            assert await used() == [True, True]
+            await wakes_in_vain(cluster, leader, former)
+            assert [rule["pattern"] for rule in (await cluster.api.rules())["rules"]] == [rule["pattern"]]
+            assert await used() == [True, True]
+            await client.delete(queue, tag)
+            await eventually(lambda: changed(cluster, [], [rule]), bool, "the old rules")
+
+
+def is_of_group_1(slots: list[dict[str, Any]], key: str) -> bool:
+    """Whether group 1 owns a key's slot."""
+    owner: int = slots[slot("crc32", key.encode(), len(slots))]["group_id"]
+    return owner == 1
+
+
+async def changed(cluster: SeveralTopoms, added: list[dict[str, Any]], removed: list[dict[str, Any]]) -> bool:
+    """Change the slot rules; whether that was done."""
+    try:
+        await cluster.api.change_rules(added, removed)
+    except TopomRefused:
+        return False
+    return (await over(cluster))["stage"] == "done"

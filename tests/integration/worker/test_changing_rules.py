@@ -119,6 +119,58 @@ async def test_all_slots_are_locked_until_the_servers_have_answered(start_worker
         assert await server.get(COMES) == b"old"
 
 
+async def test_a_change_that_is_taken_back_and_begun_anew_locks_anew(start_worker: StartWorker) -> None:
+    worker = await halves(start_worker)
+    names = [b"%d" % number for number in range(50)]
+    # Of group 1, and of group 2, where a write is under way.
+    free, busy = (next(key for key in names if BEFORE.slot_of(0, key) // 512 == half) for half in (0, 1))
+    others = (SlotRule(busy.decode(), tag="others"),)
+
+    async def held() -> None:
+        await worker.next(lambda message: isinstance(message, Counters) and message.counters["held"] == 1)
+
+    async with worker.client() as client, worker.client() as other, worker.direct(2) as server:
+        await client.set(free, "1")
+        await server.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        writing = asyncio.create_task(client.set(COMES, "old"))
+        await worker.under_way()
+        for _ in range(2):
+            push(worker, (), RULES)
+            await worker.asked(Unblock(number=0, error=False))  # by now the worker has the table
+            reading = asyncio.create_task(other.get(free))
+            await held()
+            epoch = push(worker, ())
+            # The write is still under way.
+            assert await reading == b"1"
+            assert isinstance(await worker.verdict(epoch), Ack)
+        epoch = push(worker, (), RULES)
+        await server.execute_command("CLIENT", "UNPAUSE")
+        assert isinstance(await worker.verdict(epoch), Ack)
+        assert await writing
+        # For the same keys nothing more has to be waited for.
+        await server.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        writing = asyncio.create_task(client.set(busy, "1"))
+        await worker.under_way()
+        await rule(worker, (), RULES)
+        assert await other.get(free) == b"1"
+        await refused(other, "GET", COMES)
+        # For others it has, and for the same ones once clients could use them again.
+        await rule(worker, ())
+        push(worker, (), RULES)
+        await worker.asked(Unblock(number=0, error=False))
+        reading = asyncio.create_task(other.get(free))
+        await held()
+        epoch = push(worker, (), others)
+        await worker.asked(Unblock(number=0, error=False))
+        assert not reading.done()
+        await server.execute_command("CLIENT", "UNPAUSE")
+        assert isinstance(await worker.verdict(epoch), Ack)
+        assert await writing
+        assert await reading == b"1"
+        assert await other.get(COMES) == b"old"
+        await refused(other, "GET", busy)
+
+
 @pytest.mark.parametrize("watched", [False, True])
 async def test_a_transaction_from_before_does_not_run_by_old_slots(start_worker: StartWorker, watched: bool) -> None:
     worker = await halves(start_worker)
