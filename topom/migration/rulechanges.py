@@ -190,9 +190,11 @@ class RuleChanges(Loop):
         except Exception as error:
             change.reason, fault = Reason.now(Kind.FAULT, f"it broke off: {error!r}"), error
         finally:
+            only_counted = change.stage in (Stage.COUNTING, Stage.COUNTED)
             if change.stage in RUNNING:
                 change.stage = Stage.FAILED if change.reason is not None else Stage.CANCELLED
-            await self._take_back()
+            if not only_counted:
+                await self._take_back()
         log.info("rules_change_ended", stage=change.stage, reason=str(change.reason or ""))
         if fault is not None:
             raise fault

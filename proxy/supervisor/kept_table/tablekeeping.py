@@ -30,10 +30,8 @@ log = structlog.get_logger()
 
 def has_locks(table: SlotTable) -> bool:
     """Whether a slot is locked, or about to be, or the slot rules change."""
-    return (
-        table.locks
-        or table.coming is not None
-        or any(slot.action is not None and slot.action.state is SlotState.PREPARING for slot in table.slots)
+    return table.locks or any(
+        slot.action is not None and slot.action.state is SlotState.PREPARING for slot in table.slots
     )
 
 

@@ -119,6 +119,7 @@ async def test_all_slots_are_locked_until_the_servers_have_answered(start_worker
         assert await server.get(COMES) == b"old"
 
 
+@pytest.mark.long
 async def test_a_change_that_is_taken_back_and_begun_anew_locks_anew(start_worker: StartWorker) -> None:
     worker = await halves(start_worker)
     names = [b"%d" % number for number in range(50)]

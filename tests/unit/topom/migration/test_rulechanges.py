@@ -351,6 +351,28 @@ async def test_a_change_that_is_cancelled_while_it_is_being_stored_is_taken_back
     assert (of.last.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.CANCELLED, None, ())
 
 
+async def test_a_count_ends_though_the_store_is_away(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to take back."""
+    one = await bench()
+    counts, reached = Counts(), asyncio.Event()
+
+    async def change(*arguments: Any) -> Any:
+        raise StoreError("the store is away")
+
+    async def then(number: int) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(one.ledger, "change", change)
+    counts.then = then
+    of = changes(one, counts)
+    of.begin(RULES, dry=False)
+    await reached.wait()
+    cancelling = asyncio.create_task(of.cancel())
+    assert (await over(of)).stage is Stage.CANCELLED
+    await cancelling
+
+
 async def test_the_next_topom_takes_it_back() -> None:
     one = await Bench(store := MemoryStore()).start()
     await one.ledger.change(
