@@ -173,7 +173,11 @@ class Receivers:
         return found[:MOST_MATCHING]
 
     async def _learn(self, address: str) -> None:
-        listed = sorted(keys_of(await self._ask(address, LIST)))
+        reply = await self._ask(address, LIST)
+        if not reply.startswith(b"*"):
+            # What one server refuses is no word on the patterns at others.
+            return
+        listed = sorted(keys_of(reply))
         self._patterns = [name.removeprefix(counts.ANNOUNCES) for name in listed[:MOST_LISTED]]
 
     async def _ask(self, address: str, request: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 import pytest
 
@@ -82,6 +83,23 @@ async def test_a_stranger_at_the_server_counts_as_one_beside_new_patterns(start_
             # The server may still have to see that the stranger has gone.
             while (told := await publisher.say("PUBLISH", "new", "m")) != b":0\r\n":
                 assert told == b":1\r\n"
+
+
+async def test_a_server_that_lists_nothing_takes_no_pattern_away(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=2, publish_counts_clients=True)
+    await worker.apply([Slot(index, index % 2 + 1) for index in range(1024)])
+    at_one = next(name for name in map("n{}".format, count()) if slot_of(name) % 2 == 0)
+    at_two = next(name for name in map("x{}".format, count()) if slot_of(name) % 2 == 1)
+    listen = worker.settings.listen
+    async with Wire(listen) as one, Wire(listen) as two, Wire(listen) as publisher:
+        for hears in (one, two):
+            await hears.say("PSUBSCRIBE", "n*")
+        assert await publisher.say("PUBLISH", at_one, "m") == b":2\r\n"
+        async with Wire(worker.servers[1].address) as stranger, worker.direct(2) as server:
+            await stranger.say("PSUBSCRIBE", "x*")
+            await server.execute_command("ACL", "SETUSER", "default", "-pubsub", "+pubsub|numsub")
+            assert await publisher.say("PUBLISH", at_two, "m") == b":1\r\n"
+            assert await publisher.say("PUBLISH", at_one, "m") == b":2\r\n"
 
 
 async def test_bounded_so_many_patterns_are_asked_for_and_listed(start_worker: StartWorker) -> None:
