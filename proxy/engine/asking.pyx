@@ -61,7 +61,6 @@ cdef void ask(ServerQuestion question, Backend backend, int before, int slot, si
     request = session.loop.new_request(REQUEST_CALL, NULL, slot)
     Py_INCREF(question)
     request.extra = <void*> question
-    request.user = session.client.user
     backend.queue(request, size)
     # While it stays the same, the session waits for the same.
     session.stage += 1

@@ -261,7 +261,6 @@ cdef class RequestQueue(ServerConnection):
         request = self.loop.new_request(REQUEST_CALL, NULL, -1)
         Py_INCREF(callback)
         request.extra = <void*> callback
-        request.user = self.loop.work_time.for_user()
         request.part = most
         if not ready:
             self.refuse(request)

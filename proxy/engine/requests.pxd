@@ -8,7 +8,6 @@ from proxy.engine.records cimport client_t, request_t, split_t
 from proxy.engine.statistics cimport Statistics
 from proxy.engine.traffic cimport Traffic
 from proxy.engine.underway cimport UnderWay
-from proxy.engine.worktime cimport WorkTime
 from slots.requests.commandlookup cimport split_kind
 
 
@@ -26,7 +25,6 @@ cdef class Loop(UnderWay):
         readonly Statistics statistics
         readonly Traffic traffic
         readonly HotKeys hot_keys
-        readonly WorkTime work_time
         # The number of requests that plain Python decided on.
         int64_t decisions
         char* scratch

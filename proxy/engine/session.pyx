@@ -446,6 +446,10 @@ cdef class Session(ClientConnection):
 
     def measure(self, Meter meter):
         """From now on, its requests take tokens of this meter; None for none."""
+        if self.processing and meter is not self.meter and not self.reasons & FOR_TURN:
+            # The time for what it has sent behind its login is that of the user who it is now.
+            self.reasons |= FOR_TURN
+            self.loop.event_loop.call_soon(self.resume_reading)
         self.meter = meter
         self.count_time(meter is not None)
         if meter is not None:

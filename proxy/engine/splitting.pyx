@@ -5,7 +5,7 @@ the last part is answered (**drained**). A place in the client's queue is kept f
 :class:`proxy.engine.requests.Loop` makes one reply of the parts' replies.
 """
 
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 from libc.stdio cimport snprintf
 from libc.string cimport strlen
 
@@ -55,8 +55,8 @@ cdef void free_requests(Loop loop, request_t* first) noexcept:
         first = following
 
 
-cdef request_t* take_requests(Loop loop, int32_t parts, uint8_t user) noexcept:
-    """So many linked requests for a user, so that no part has to be given up half way; NULL without memory."""
+cdef request_t* take_requests(Loop loop, int32_t parts) noexcept:
+    """So many linked requests, so that no part has to be given up half way; NULL without memory."""
     cdef request_t* first = NULL
     cdef request_t* request
     cdef int32_t part
@@ -65,7 +65,6 @@ cdef request_t* take_requests(Loop loop, int32_t parts, uint8_t user) noexcept:
         if request == NULL:
             free_requests(loop, first)
             return NULL
-        request.user = user
         request.next_at_backend = first
         first = request
     return first
@@ -142,7 +141,7 @@ cdef Backend send_in_parts(
     cdef int index
     if split != NULL:
         split.parts = split.parts_left = assign_parts(router, session.database, split, arguments, step)
-        following = take_requests(loop, split.parts, session.client.user)
+        following = take_requests(loop, split.parts)
         if following != NULL:
             split.place = loop.place(client)
         if split.place == NULL:

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t
 from proxy.engine.memory cimport memory_t
 from proxy.engine.records cimport client_t, request_kind, request_t
 from proxy.engine.sending cimport Sending
+from proxy.engine.worktime cimport WorkTime
 
 
 cdef class UnderWay(Sending):
@@ -21,6 +22,7 @@ cdef class UnderWay(Sending):
         # Requests under way of each slot.
         int32_t* in_flight
         readonly int number_of_slots
+        readonly WorkTime work_time
         # Set while a lock waits for slots to drain; called when one of them may be drained.
         public object on_drained
         bint drain_watched

@@ -93,7 +93,7 @@ cdef class UnderWay(Sending):
         request.slot = slot
         request.kind = kind
         request.done = 0
-        request.muted = request.user = 0
+        request.muted = 0
         if slot >= 0:
             self.in_flight[slot] += 1
         if client != NULL:
@@ -105,6 +105,8 @@ cdef class UnderWay(Sending):
                 client.head = request
             client.tail = request
             client.owed += 1
+        else:
+            request.user = self.work_time.for_user()
         return request
 
     cdef void free_request(self, request_t* request) noexcept:

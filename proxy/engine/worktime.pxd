@@ -58,8 +58,9 @@ cdef class WorkTime:
         return before
 
     cdef inline int turn_to_if(self, bint metered, int user) noexcept:
-        """As :meth:`turn_to`, for a user that may have a limit of its time; nothing changes for others."""
-        return self.turn_to(user) if metered else self.who
+        """As :meth:`turn_to`, for a user that may have a limit of its time if it is ``metered``. Others may go on while the
+        worker works for somebody else, whose time that is not."""
+        return self.turn_to(user) if metered or self.who != NO_USER else NO_USER
 
     cdef inline uint8_t for_user(self) noexcept:
         """For whom a request of the proxy's own is: the number of a user, or 0, which is nobody's."""

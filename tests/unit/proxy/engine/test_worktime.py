@@ -1,11 +1,14 @@
 """Whose time the worker's is: each moment counts for one user, and what is above a limit of it waits."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from proxy.engine.backend import command
 from proxy.engine.meter import LONGEST_SECONDS, Meter
+from proxy.engine.outcomes import Outcome, Unit, clear
+from proxy.engine.router import LOCKED, OPEN
 from tests.unit.proxy.engine.inprocess import Client, Engine, Server, Visit, engine, nothing_stored, until
 
 NIL = b"$-1\r\n"
@@ -121,6 +124,84 @@ async def test_reading_sending_receiving_and_answering_count() -> None:
             assert await client.read(5) == NIL
             read, sent, received, handed_out, answered = 1, 1, 1, 1, 1
             assert users.microseconds("one") == (read + sent + received + handed_out + answered) * 1000
+
+
+async def test_a_message_counts_for_whom_it_is_sent_to() -> None:
+    proxy = Engine("127.0.0.1:1")
+    users = Users(proxy, "one")
+    client = users.connect("one")
+    client.session.push(b"+message\r\n")
+    assert await client.read(10) == b"+message\r\n"
+    assert users.microseconds("one") == 1000
+
+
+async def test_what_is_sent_before_a_request_and_its_replies_count() -> None:
+    async def transaction() -> Outcome:
+        slot, address = await clear([b"k"])
+        return Unit(slot, address, b"".join(map(command, (("MULTI",), GET, ("EXEC",)))), before=2)
+
+    async def answer(visit: Visit, words: list[bytes]) -> None:
+        if words == [b"EXEC"]:
+            visit.say(b"+OK\r\n+QUEUED\r\n*1\r\n$-1\r\n")
+
+    async with Server(answer) as server:
+        with engine(server.address) as proxy:
+            users = Users(proxy, "one")
+            proxy.slow_path.handlers[b"RUN"] = transaction
+            client = users.connect("one")
+            for _ in range(2):
+                users.microseconds("one")
+                await client.send(("RUN",))
+                assert await client.read(9) == b"*1\r\n" + NIL
+            read, sent, received, handed_out, answered = 1, 1, 1, 1, 1
+            assert users.microseconds("one") == (read + sent + received + handed_out + answered) * 1000
+
+
+async def test_what_comes_behind_a_login_counts_for_the_new_user() -> None:
+    proxy = Engine("127.0.0.1:1")
+    users = Users(proxy, "one", "two")
+
+    def login(client: Client, user: str) -> bytes:
+        client.session.belongs_to(user)
+        client.session.measure(Meter(proxy.loop, user))
+        return b"+OK\r\n"
+
+    def work() -> bytes:
+        users.clock.now += 100_000_000
+        return b"+OK\r\n"
+
+    proxy.slow_path.handlers[b"WORK"] = work
+    for before in ("one", "nobody"):
+        client = users.connect(before)
+        proxy.slow_path.handlers[b"LOGIN"] = partial(login, client, "two")
+        for user in ("one", "two"):
+            users.microseconds(user)
+        await client.send(("LOGIN",), ("WORK",), ("WORK",))
+        assert await client.read(15) == b"+OK\r\n" * 3
+        assert (users.microseconds("one") // 100_000, users.microseconds("two") // 100_000) == (0, 2)
+        client.close()
+
+
+async def test_another_session_that_goes_on_meanwhile_does_not_count() -> None:
+    async with Server(nothing_stored) as server:
+        with engine(server.address) as proxy:
+            users = Users(proxy, "one")
+
+            def work() -> bytes:
+                users.clock.now += 100_000_000
+                return b"+OK\r\n"
+
+            proxy.slow_path.handlers[b"WORK"] = work
+            other = users.connect("other")
+            proxy.route(LOCKED, server.address)
+            await other.send(GET, ("WORK",))
+            await until(lambda: other.session.waits)
+            proxy.route(OPEN, server.address)
+            users.turn_to("one")
+            other.session.wake()
+            users.turn_to("nobody")
+            assert users.microseconds("one") < 100_000
+            assert await other.read(10) == NIL + b"+OK\r\n"
 
 
 async def test_what_comes_in_one_piece_is_shared_by_bytes() -> None:
