@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 
 from proxy.commands import replies
+from proxy.commands.family import Decided
 from proxy.commands.keyspace.listedkeys import keys_of
 from proxy.commands.pubsub import counts
 from proxy.commands.pubsub.messages import Kind
@@ -102,8 +103,12 @@ class Receivers:
         self._learning = asyncio.Lock()
         self._not_before = 0.0
 
-    async def publish(self, session: Session, argv: list[bytes]) -> Outcome:
+    def publish(self, session: Session, argv: list[bytes]) -> Decided:
         """PUBLISH or SPUBLISH channel message."""
+        # With CLIENT REPLY OFF and SKIP, nobody is told a number.
+        return Channel(argv[1]) if session.muted else self._publish(session, argv)
+
+    async def _publish(self, session: Session, argv: list[bytes]) -> Outcome:
         kind = Kind.SHARD if argv[0].upper() == b"SPUBLISH" else Kind.CHANNEL
         channel = argv[1]
         names = [channel, *(self._announcing(channel) if kind is Kind.CHANNEL else ())]
@@ -114,9 +119,7 @@ class Receivers:
             return refused
         backend = self._router.shared(session, address)
         answer = slotrequests.send(self._router, slot, backend, payload, 3, slotrequests.as_it_came)
-        number = self._number(kind, names, address, answer)
-        # The session goes on meanwhile, unless CLIENT REPLY OFF or SKIP suppresses the reply.
-        return await number if session.muted else Later(number)
+        return Later(self._number(kind, names, address, answer))
 
     async def _number(self, kind: Kind, names: list[bytes], address: str, answer: Awaitable[bytes]) -> bytes:
         """The reply to the client."""

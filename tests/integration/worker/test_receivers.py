@@ -85,6 +85,25 @@ async def test_a_stranger_at_the_server_counts_as_one_beside_new_patterns(start_
                 assert told == b":1\r\n"
 
 
+async def test_clients_that_want_no_replies_cost_servers_no_count(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, publish_counts_clients=True)
+    listen = worker.settings.listen
+    async with Wire(listen) as hears, Wire(listen) as publisher, worker.direct(1) as server:
+        await hears.say("SUBSCRIBE", "a")
+        for request in (("CLIENT", "REPLY", "SKIP"), ("PUBLISH", "a", "1"), ("CLIENT", "REPLY", "OFF")):
+            publisher.send(*request)
+        for request in (("PUBLISH", "a", "2"), ("SPUBLISH", "a", "3"), ("CLIENT", "REPLY", "ON")):
+            publisher.send(*request)
+        assert await publisher.heard() == b"+OK\r\n"
+        heard = await hears.heard()
+        assert [line for line in heard.split(b"\r\n") if line in (b"1", b"2", b"3")] == [b"1", b"2"]
+        asked = await server.info("commandstats")
+        assert asked["cmdstat_publish"]["calls"] == 2
+        assert not any(name.startswith("cmdstat_pubsub") for name in asked)
+        assert await publisher.say("PUBLISH", "a", "4") == b":1\r\n"
+        assert any(name.startswith("cmdstat_pubsub") for name in await server.info("commandstats"))
+
+
 async def test_a_server_that_lists_nothing_takes_no_pattern_away(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=2, publish_counts_clients=True)
     await worker.apply([Slot(index, index % 2 + 1) for index in range(1024)])
