@@ -434,7 +434,7 @@ cdef class Backend(RequestQueue):
                 self.streaming = False
                 if client != NULL and not request.muted:
                     client.streaming = False
-            if client == NULL or request.kind != REQUEST_PLAIN or request.muted:
+            if client == NULL or request.kind != REQUEST_PLAIN or request.muted or (failed and client.hides):
                 self.end_run(&run, data, position)
                 self.count_tally(&tally)
                 self.count_reply(request, passed + scan - position, failed)

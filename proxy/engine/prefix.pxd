@@ -21,3 +21,6 @@ cdef class Prefix:
         self, const char* data, size_t size, const argument_t* keys, int found, buffer_t* real
     ) noexcept
     cdef bytes hide(self, int16_t number, bytes reply)
+
+
+cdef bytes without_arguments(bytes error)

@@ -32,6 +32,9 @@ CROSSSLOT = b"CROSSSLOT Keys in request"
 NO_GROUP = b"-NOGROUP "
 FOR_KEY = b"' for key name '"
 """What stands between a group and its key, in those of these errors that name the group first."""
+UNKNOWN = b"-ERR unknown command "
+ARGUMENTS = b", with args beginning with: "
+"""What an older server says of a command that it does not know: the arguments are those with the prefix."""
 RULE = b"; slot rule '"
 """In the error for keys of several slots. The rule would need the prefix, and be made by an administrator."""
 WAY_OUT = b"; a hash tag in common ({tag} in their names) would give them one slot\r\n"
@@ -103,7 +106,8 @@ cdef class Prefix:
             if kind != NAMES_NONE and reply.startswith(NO_GROUP):
                 head, middle, tail = reply.rpartition(FOR_KEY + self.text)
                 return head + FOR_KEY + tail if middle else reply.replace(b"'" + self.text, b"'", 1)
-            return reply
+            # The proxy's own error for a command without a number has the arguments as they came.
+            return without_arguments(reply) if number else reply
         if kind == NAMES_FIRST:
             return self.hide_first(reply)
         if kind == NAMES_STREAMS:
@@ -176,6 +180,14 @@ cdef class Prefix:
         parts.append(b"$%d\r\n" % (end - begin - len(self.text)))
         parts.append(reply[begin + len(self.text) : len(reply) if rest else end + 2])
         return end + 2
+
+
+cdef bytes without_arguments(bytes error):
+    """A server's error, without the arguments of a command that the server does not know."""
+    if not error.startswith(UNKNOWN):
+        return error
+    head, found, _ = error.partition(ARGUMENTS)
+    return head + b"\r\n" if found else error
 
 
 cdef Py_ssize_t end_of(const char* data, Py_ssize_t at, Py_ssize_t size) noexcept:

@@ -54,6 +54,8 @@ ctypedef struct client_t:
     bint streaming
     # Whether the next request's reply is dropped. The reply has a place all the same (**in-order**, **bounded**).
     bint muted
+    # Whether its user does not see the whole names of its keys: they have a prefix.
+    bint hides
     # Number of its user, for the statistics.
     uint8_t user
     sender_t sender

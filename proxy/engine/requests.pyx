@@ -20,6 +20,7 @@ from cpython.ref cimport Py_DECREF
 from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.hotkeys cimport HotKeys
 from proxy.engine.memory cimport kept_t, new_kept, take_spare
+from proxy.engine.prefix cimport without_arguments
 from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLACE, REQUEST_PLAIN, REQUEST_PUSH, client_t, request_t, split_t
 from proxy.engine.resp cimport measure_reply, reply_meter_t
 from proxy.engine.statistics cimport UNCOUNTED, Statistics
@@ -236,16 +237,20 @@ cdef class Loop(UnderWay):
     ) noexcept:
         """Give the reply to a request that has left its backend's queue; it may be an error made by the proxy.
         ``address``: of the server that answered, or None."""
+        cdef bytes shown
         self.leave_slot(request.slot)
         if request.kind == REQUEST_CALL:
             if request.extra != NULL:
                 self.tell_caller(request, data[:size])
             self.free_request(request)
             return
-        if request.kind == REQUEST_PLAIN:
-            self.finish_place(request, data, size, address, database)
-        else:
+        if request.kind != REQUEST_PLAIN:
             self.finish_part(request, data, size)
+        elif request.client != NULL and request.client.hides and size and data[0] == c'-':
+            shown = without_arguments(data[:size])
+            self.finish_place(request, shown, len(shown), address, database)
+        else:
+            self.finish_place(request, data, size, address, database)
 
     cdef void tell_caller(self, request_t* request, bytes reply) noexcept:
         """Give the reply to a request of the proxy's own. Nothing that comes later is passed on."""

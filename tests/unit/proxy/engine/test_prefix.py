@@ -112,6 +112,8 @@ def test_errors_lose_it() -> None:
     assert hidden(NOTHING, error) == error
     error = b"-NOGROUP No such consumer group 'shop:g' for key name 'shop:a'\r\n"
     assert hidden(IN_ERROR, error) == b"-NOGROUP No such consumer group 'shop:g' for key name 'a'\r\n"
+    error = b"-ERR unknown command `LMPOP`"
+    assert hidden(FIRST, error + b", with args beginning with: `1`, `shop:a`, `LEFT`, \r\n") == error + b"\r\n"
     said = hidden(NOTHING, crossslot(b"shop:bull:1:a", 1, b"shop:bull:1:b", 2))
     assert b"'bull:1:a' has slot 1, 'bull:1:b' 2; a hash tag in common" in said
     assert said.endswith(b"\r\n")
