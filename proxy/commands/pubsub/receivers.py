@@ -10,9 +10,9 @@ counts more subscriptions than those of the channel and of the listed patterns, 
 for the list, and then for their clients. A subscription that no list explains is of somebody who is subscribed at the
 server by itself, or of a proxy that does not announce its patterns. It counts as one.
 
-**bounded**: after such a subscription, the list is asked for again :data:`UNEXPLAINED_SECONDS` later. At most
-:data:`MOST_LISTED` patterns are listed, and at most :data:`MOST_MATCHING` asked for with a message. Others count as one
-for each worker.
+**bounded**: after such a subscription, the list is asked for again :data:`UNEXPLAINED_SECONDS` later. It is asked for
+the less often the longer it is, for it holds up the server and the worker. At most :data:`MOST_LISTED` patterns are
+kept, and at most :data:`MOST_MATCHING` asked for with a message. Others count as one for each worker.
 """
 
 import asyncio
@@ -158,7 +158,7 @@ class Receivers:
                 missing, further = missing - known, further + more
             if missing <= 0:
                 return further
-        self._not_before = self._now() + UNEXPLAINED_SECONDS
+        self._not_before = max(self._not_before, self._now() + UNEXPLAINED_SECONDS)
         return further
 
     def _count(self, names: list[bytes], numbers: list[list[int]]) -> tuple[int, int]:
@@ -181,6 +181,7 @@ class Receivers:
             # What one server refuses is no word on the patterns at others.
             return
         listed = sorted(keys_of(reply))
+        self._not_before = self._now() + UNEXPLAINED_SECONDS * (len(listed) // MOST_LISTED)
         self._patterns = [name.removeprefix(counts.ANNOUNCES) for name in listed[:MOST_LISTED]]
 
     async def _ask(self, address: str, request: bytes) -> bytes:

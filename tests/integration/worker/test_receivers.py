@@ -1,6 +1,7 @@
 """PUBLISH with ``publish_counts_clients``: the request's way, and its reply where something stands in it."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 
@@ -133,6 +134,20 @@ async def test_bounded_so_many_patterns_are_asked_for_and_listed(start_worker: S
         for _ in range(2):
             assert await publisher.say("PUBLISH", "c", "m") == b":%d\r\n" % (2 * len(matching) - 5)
         assert await publisher.say("PUBLISH", "e", "m") == b":1\r\n"
+
+
+async def test_bounded_a_long_list_is_seldom_asked_for(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=1, publish_counts_clients=True)
+    listen = worker.settings.listen
+    async with Wire(listen) as hears, Wire(listen) as publisher, worker.direct(1) as server:
+        await hears.say("PSUBSCRIBE", *(f"d{number}" for number in range(receivers.MOST_LISTED)))
+        began = time.monotonic()
+        for number in range(20):
+            await hears.say("PSUBSCRIBE", f"a{number}")
+            assert await publisher.say("PUBLISH", f"a{number}", "m") == b":1\r\n"
+        seconds = time.monotonic() - began
+        asked = (await server.info("commandstats"))["cmdstat_pubsub|channels"]["calls"]
+        assert 1 <= asked <= 1 + seconds / receivers.UNEXPLAINED_SECONDS
 
 
 async def test_a_locked_slot_holds_it_and_the_number_is_that_of_later(start_worker: StartWorker) -> None:
