@@ -6,7 +6,8 @@ A request that finds no token waits at the front of its session's input, and not
 What belongs to a transaction, from MULTI to EXEC, is never refused by itself: the rest would run without it. It waits,
 and if that takes too long, the connection is closed.
 
-A login never waits and is never refused: it is for another user, as a rule, and all connections begin as ``default``.
+The first login of a connection never waits and is never refused: it is for another user, as a rule, and all connections
+begin as ``default``. Later ones are requests as others.
 """
 
 from libc.stdint cimport int16_t
@@ -63,7 +64,9 @@ cdef Py_ssize_t look_at_limits(Session session, const char* data, size_t size) e
     elif status != PARSE_INLINE:
         # It is no whole request.
         return PASSES
-    if is_login(row, parse) if row != NULL else data[:parse.size].lstrip()[:5].upper() == b"AUTH ":
+    if not session.logged_in and (
+        is_login(row, parse) if row != NULL else data[:parse.size].lstrip()[:5].upper() == b"AUTH "
+    ):
         return PASSES
     session.count_taken()
     session.last_number = row.number if row != NULL else 0

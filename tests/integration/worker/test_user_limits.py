@@ -150,6 +150,24 @@ async def test_a_login_has_not_to_wait_for_those_who_are_not_logged_in(
     writer.close()
 
 
+@pytest.mark.parametrize("login", ["AUTH tenant t", "HELLO 3 AUTH tenant t", "AUTH tenant wrong"])
+async def test_who_has_logged_in_passes_no_limit_by_more_logins(start_worker: StartWorker, login: str) -> None:
+    worker = await start(start_worker, requests_per_second=MANY, over_limit="refuse")
+    # No token comes, and one is there.
+    worker.channel.send(Shares(shares={"tenant": Share(0, 0)}))
+    await worker.asked(WorkerCounters())
+    async with connected(worker.settings.listen, "tenant t") as client:
+        assert await client("SET k v") == b"+OK\r\n"
+        for _ in range(3):
+            assert (await client(login)).startswith(REFUSED)
+        # As on a new connection.
+        worker.channel.send(Shares(shares={"tenant": Share(WHOLE, WHOLE)}))
+        async with asyncio.timeout(LIMIT):
+            while await client("RESET") != b"+RESET\r\n":
+                await asyncio.sleep(0.01)
+        assert await client("AUTH tenant t") == b"+OK\r\n"
+
+
 @pytest.mark.long
 async def test_those_who_leave_do_not_wait(start_worker: StartWorker) -> None:
     """given clients that come, ask for something and leave, they take no room; and those who stay have their turn."""
