@@ -7,7 +7,7 @@ A subscription is confirmed when the servers have it (see :mod:`proxy.commands.p
 session may subscribe and unsubscribe more. So all subscriptions that a client sends at once are at the servers after
 one round trip. Any other request waits for the confirmation, so a message that the session then publishes also reaches
 itself. **in-order**: subscribing and unsubscribing wait until everything else owed to the session has been answered. A
-name that is being joined or left is not left or joined again before that is confirmed. **bounded**:
+name that was left and joined again is not left once more before the first leaving is confirmed. **bounded**:
 ``session_max_subscriptions`` and ``max_subscriptions``.
 """
 
@@ -138,7 +138,7 @@ class PubSubCommands(Family):
             )
         if any(name.startswith(RESERVED) for name in argv[1:]):
             return OWN_KEYS
-        if _owes_else(session) or self._any(self._hub.is_leaving, session, kind, argv[1:]):
+        if _owes_else(session):
             return AFTER_OWED
         state = state_of(session)
         if state.subscription is None:
@@ -161,8 +161,12 @@ class PubSubCommands(Family):
         self._charge(subscription, price)
         mark(session)
         reached = self._hub.join(session, kind, new)
-        done = partial(self._hub.joined, session, kind, new)
-        return self._later(session, subscription, b"".join(confirmed), reached, done)
+
+        def confirm() -> bytes:
+            self._hub.joined(session, kind, new)
+            return b"".join(confirmed)
+
+        return self._later(session, subscription, reached, confirm)
 
     def _too_many(self, subscription: Subscription, price: int) -> bytes | None:
         settings = self._settings
@@ -185,7 +189,7 @@ class PubSubCommands(Family):
         subscription = subscription_of(session)
         mine = subscription.names[kind]
         names: list[bytes | None] = list(argv[1:] or mine) or [None]
-        if _owes_else(session) or self._any(self._hub.is_joining, session, kind, argv[1:] or mine):
+        if _owes_else(session) or self._is_joining_again(session, kind, argv[1:] or mine):
             return AFTER_OWED
         leaving: list[bytes] = []
         count = subscription.count(kind)
@@ -202,47 +206,42 @@ class PubSubCommands(Family):
         mark(session)
         # Messages published before are delivered before the confirmation.
         reached = self._hub.leave(session, kind, leaving)
-        done = partial(self._hub.remove, session, kind, leaving)
-        return self._later(session, subscription, b"".join(confirmed), reached, done)
+
+        def confirm() -> bytes:
+            return self._hub.left(session, kind, leaving) + b"".join(confirmed)
+
+        return self._later(session, subscription, reached, confirm)
 
     # -- confirming ----------------------------------------------------------------------------------------
 
-    def _any(
-        self,
-        is_so: Callable[[Session, Kind, bytes], bool],
-        session: Session,
-        kind: Kind,
-        names: Collection[bytes],
-    ) -> bool:
-        """Whether a condition holds for one of the names, for a session that waits for confirmations."""
-        return bool(session.attention & CONFIRMING) and any(is_so(session, kind, name) for name in names)
+    def _is_joining_again(self, session: Session, kind: Kind, names: Collection[bytes]) -> bool:
+        confirming = bool(session.attention & CONFIRMING)
+        return confirming and any(self._hub.is_joining_again(session, kind, name) for name in names)
 
     def _later(
         self,
         session: Session,
         subscription: Subscription,
-        confirmed: bytes,
         reached: "asyncio.Future[None]",
-        done: Callable[[], None],
+        confirm: Callable[[], bytes],
     ) -> Outcome:
         """Confirm once the servers are done, and let the session go on with more requests of that kind."""
         subscription.unconfirmed += 1
         session.attention |= CONFIRMING
-        return Later(self._confirm(session, subscription, confirmed, reached, done))
+        return Later(self._confirm(session, subscription, reached, confirm))
 
     async def _confirm(
         self,
         session: Session,
         subscription: Subscription,
-        confirmed: bytes,
         reached: "asyncio.Future[None]",
-        done: Callable[[], None],
+        confirm: Callable[[], bytes],
     ) -> bytes:
         try:
             # Other sessions wait for the same.
             await asyncio.shield(reached)
         finally:
-            done()
+            confirmed = confirm()
             subscription.unconfirmed -= 1
             if not subscription.unconfirmed:
                 session.attention &= ~CONFIRMING

@@ -17,6 +17,8 @@ Many clients do not wait for the confirmation. So a subscription counts from the
   but they come in that order, as for a client of Redis with two connections.
 - Messages that arrive before the confirmation are kept behind it, in the session's own output, and count there
   (**bounded**). A session with more than ``session_output_limit_bytes`` of them is closed, like one that does not read.
+- Nor does the end of a subscription wait for the confirmation of its beginning, and one that begins anew does not wait
+  for the confirmation of its end: what a client sends behind would come too late to the servers.
 - If another session already has the channel, the worker also gets earlier messages. A *mark*, which is a request
   written behind all changes, separates them: a session hears what comes from a server behind the reply to its mark. For
   that, and for messages on their way from elsewhere, such a session also waits for the servers.
@@ -50,7 +52,7 @@ from proxy.commands.pubsub.messageorder import MessageOrder
 from proxy.commands.pubsub.messages import Kind, Message
 from proxy.commands.pubsub.subscriber import Subscriber
 from proxy.commands.pubsub.subscribers import Subscribers
-from proxy.commands.pubsub.topic import LEAVING, Topic
+from proxy.commands.pubsub.topic import Leaving, Topic
 from proxy.commands.services import Services
 from proxy.engine.delivering import deliver
 from proxy.engine.session import Session
@@ -105,6 +107,8 @@ class Subscriptions:
         self._written = 0
         # Sessions with messages behind a confirmation: in-order, later messages wait, too.
         self._behind: set[Session] = set()
+        # Bytes that are kept for sessions that leave before their joining is confirmed.
+        self._kept: dict[Session, int] = {}
         self._order = MessageOrder(self._router.channel_slot, self._servers.sync_one, self._deliver)
         self._events = KeyEvents(self._router.home_of_key, self._servers.sync_one, lambda: any(self._topics.values()))
 
@@ -148,7 +152,7 @@ class Subscriptions:
                 topic.joined(session)
 
     def leave(self, session: Session, kind: Kind, names: Iterable[bytes]) -> "asyncio.Future[None]":
-        """A session leaves these; done when it has all messages published until now, see :meth:`remove`."""
+        """A session leaves these; done when it has all messages published until now, see :meth:`left`."""
         mark = self._next_mark()
         for name in names:
             self._topics[kind][name].leave(session)
@@ -156,13 +160,17 @@ class Subscriptions:
         self._flush_soon()
         return mark.reached
 
-    def remove(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
-        """A session that has left these gets no more of their messages."""
+    def left(self, session: Session, kind: Kind, names: Iterable[bytes]) -> bytes:
+        """A session that has left these gets no more of their messages, except for those that it is given here."""
+        kept: list[bytes] = []
         for name in names:
             topic = self._topics[kind].get(name)
             if topic is not None:
-                topic.remove(session)
+                kept += topic.left(session)
                 self._forget(kind, name)
+        if kept:
+            self._kept[session] -= sum(map(len, kept))
+        return b"".join(kept)
 
     def forget(self, session: Session, kind: Kind, names: Iterable[bytes]) -> None:
         """A session that was subscribed to these is gone."""
@@ -176,16 +184,12 @@ class Subscriptions:
     def confirmed(self, session: Session) -> None:
         """The session waits for no more confirmations."""
         self._behind.discard(session)
+        self._kept.pop(session, None)
 
-    def is_joining(self, session: Session, kind: Kind, name: bytes) -> bool:
-        """Whether a session's subscription is not confirmed yet."""
+    def is_joining_again(self, session: Session, kind: Kind, name: bytes) -> bool:
+        """Whether a session has left and joined again, and its leaving is not confirmed yet."""
         topic = self._topics[kind].get(name)
-        return topic is not None and topic.changing.get(session, LEAVING) != LEAVING
-
-    def is_leaving(self, session: Session, kind: Kind, name: bytes) -> bool:
-        """Whether a session's leaving is not confirmed yet."""
-        topic = self._topics[kind].get(name)
-        return topic is not None and topic.changing.get(session) == LEAVING
+        return topic is not None and session in topic.leaving and session in topic.joining
 
     def _give_up(self, kind: Kind, name: bytes) -> None:
         topic = self._topics[kind][name]
@@ -325,7 +329,7 @@ class Subscriptions:
         topic = self._topics[message.kind].get(message.name)
         if topic is None:
             return
-        if topic.changing:
+        if topic.joining or topic.leaving:
             self._deliver_while_changing(topic, message)
         for session in topic.hiding:
             self._deliver_hidden(session, message)
@@ -344,15 +348,24 @@ class Subscriptions:
             session.push(data)
 
     def _deliver_while_changing(self, topic: Topic, message: Message) -> None:
-        for session, mark in topic.changing.items():
+        for session, leaving in topic.leaving.items():
             data = message.form(session.protocol, session.hides)
-            if not data:
-                continue
-            if mark == LEAVING:
-                session.push(data)
-            elif message.mark >= mark:
+            if data and message.mark >= leaving.mark and session not in topic.joining:
+                self._give_leaving(session, leaving, data)
+        for session, mark in topic.joining.items():
+            data = message.form(session.protocol, session.hides)
+            if data and message.mark >= mark:
                 self._behind.add(session)
                 push_in_turn(session, data)
+
+    def _give_leaving(self, session: Session, leaving: Leaving, data: bytes) -> None:
+        if leaving.kept is None:
+            session.push(data)
+            return
+        leaving.kept.append(data)
+        self._kept[session] = self._kept.get(session, 0) + len(data)
+        if self._kept[session] > self._services.settings.session_output_limit_bytes:
+            session.close()
 
 
 def _said_by(kind: Kind, name: bytes) -> tuple[Kind, bytes]:

@@ -2,20 +2,34 @@
 
 A subscribed session gets a message at once. A session whose subscription is not confirmed yet gets messages published
 since its request, but not before the confirmation. A session that is leaving gets messages until its leaving is
-confirmed.
+confirmed. It may leave before its joining is confirmed, and join again before its leaving is. Then what comes between
+goes behind the confirmation of the later joining, where the client expects messages, too.
 """
-
-from collections.abc import Iterator
 
 from proxy.engine.session import Session
 
-LEAVING = -1
+
+class Leaving:
+    """A session on its way out, whose leaving is not confirmed yet.
+
+    ``joining``: the mark of its joining before, if that is not confirmed yet, either.
+    """
+
+    __slots__ = ("joining", "kept", "mark")
+
+    def __init__(self, joining: int | None) -> None:
+        self.joining = joining is not None
+        """Whether its joining before is yet to be confirmed."""
+        self.mark = joining or 0
+        """The first one after which messages are for it."""
+        self.kept: list[bytes] | None = [] if self.joining else None
+        """Messages for it, between the confirmations of its joining and of its leaving. None: it hears them at once."""
 
 
 class Topic:
     """A channel or a pattern with present, former or future subscribers."""
 
-    __slots__ = ("_listeners", "_order", "asked", "changing", "ending", "hiding", "said", "wanted")
+    __slots__ = ("_listeners", "_order", "asked", "ending", "hiding", "joining", "leaving", "said", "wanted")
 
     def __init__(self) -> None:
         self.wanted = 0
@@ -26,21 +40,26 @@ class Topic:
         """How many sessions the servers were told of, of a channel that was asked for."""
         self.ending = 0
         """How many orders to end it the servers have not confirmed yet."""
-        self.changing: dict[Session, int] = {}
-        """Sessions that join without a confirmation yet, with the first mark after which messages are for them; or
-        LEAVING."""
+        self.joining: dict[Session, int] = {}
+        """Sessions that join without a confirmation yet, with the first mark after which messages are for them."""
+        self.leaving: dict[Session, Leaving] = {}
         self.hiding: dict[Session, None] = {}
         """Sessions that get its messages at once, and do not see the prefix of their user."""
         self._listeners: set[Session] = set()
         self._order: tuple[Session, ...] | None = None
 
     def join(self, session: Session, mark: int) -> None:
-        """The session is subscribed, and hears what comes from a server that has answered this mark."""
-        self.changing[session] = mark
+        """The session is subscribed, and hears what comes from a server that has answered this mark. If it is leaving,
+        it never stops to hear."""
+        leaving = self.leaving.get(session)
+        self.joining[session] = mark if leaving is None else leaving.mark
 
     def joined(self, session: Session) -> None:
         """The session's subscription is about to be confirmed, unless the session has gone meanwhile."""
-        if self.changing.pop(session, LEAVING) != LEAVING:
+        leaving = self.leaving.get(session)
+        if leaving is not None and leaving.joining:
+            leaving.joining = False
+        elif self.joining.pop(session, None) is not None:
             if session.hides:
                 self.hiding[session] = None
                 return
@@ -49,12 +68,19 @@ class Topic:
 
     def leave(self, session: Session) -> None:
         """The session leaves, and hears all messages published until now."""
+        leaving = Leaving(self.joining.get(session))
         self.remove(session)
-        self.changing[session] = LEAVING
+        self.leaving[session] = leaving
+
+    def left(self, session: Session) -> list[bytes]:
+        """The session's leaving is about to be confirmed; gives the messages to pass on before."""
+        leaving = self.leaving.pop(session, None)
+        return (leaving.kept or []) if leaving is not None else []
 
     def remove(self, session: Session) -> None:
         """The session gets nothing more."""
-        self.changing.pop(session, None)
+        self.joining.pop(session, None)
+        self.leaving.pop(session, None)
         self.hiding.pop(session, None)
         self._listeners.discard(session)
         self._order = None
@@ -66,11 +92,8 @@ class Topic:
             self._order = tuple(self._listeners)
         return self._order
 
-    def joining(self) -> Iterator[Session]:
-        """Sessions whose subscription is not confirmed yet."""
-        return (session for session, mark in self.changing.items() if mark != LEAVING)
-
     @property
     def is_over(self) -> bool:
         """Whether no session needs it any more, and no message of it can arrive."""
-        return not (self.wanted or self.asked or self.ending or self.changing or self.hiding or self._listeners)
+        changing = self.joining or self.leaving
+        return not (self.wanted or self.asked or self.ending or changing or self.hiding or self._listeners)

@@ -105,6 +105,10 @@ async def has(worker: WorkerHarness, word: str, name: str) -> bool:
         return bool((await direct.execute_command("PUBSUB", kind, name))[1] == 1)
 
 
+async def has_not(worker: WorkerHarness, word: str, name: str) -> bool:
+    return not await has(worker, word, name)
+
+
 async def taken(worker: WorkerHarness, *wires: Wire) -> None:
     """The worker has read all that was sent to it."""
     for wire in wires:
@@ -184,9 +188,11 @@ async def test_a_channel_that_is_left_before_it_is_confirmed(two: WorkerHarness)
         await old.say("SUBSCRIBE", OLD)
         async with frozen(two, 2):
             wire.send("SUBSCRIBE", "new")
-            wire.send("UNSUBSCRIBE", "new")
             await until(lambda: has(two, "SUBSCRIBE", "new"))
             await published(two, old, ("PUBLISH", "new", "x"))
+            wire.send("UNSUBSCRIBE", "new")
+            # Its end does not wait for the confirmation of its beginning.
+            await until(lambda: has_not(two, "SUBSCRIBE", "new"))
         assert await wire.heard() == b"".join(
             [
                 confirmation(3, "subscribe", "new", 1),
@@ -195,6 +201,68 @@ async def test_a_channel_that_is_left_before_it_is_confirmed(two: WorkerHarness)
             ]
         )
         assert not await has(two, "SUBSCRIBE", "new")
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_channels_that_are_joined_left_and_joined_again_one_after_the_other(
+    two: WorkerHarness, protocol: int
+) -> None:
+    """As Celery does with the results of a group: it waits for no confirmation, and publishes elsewhere meanwhile."""
+    names = [f"result-{number}" for number in range(5)]
+    async with Wire(two.settings.listen, 3) as old, Wire(two.settings.listen, protocol) as wire:
+        await old.say("SUBSCRIBE", OLD)
+        await wire.say("SUBSCRIBE", "confirmed")
+        async with frozen(two, 2):
+            for name in ("confirmed", *names):
+                for word in ("SUBSCRIBE",) * (name in names) + ("UNSUBSCRIBE", "SUBSCRIBE"):
+                    wire.send(word, name)
+            # The last of them is at a server that answers, though none of them is confirmed.
+            await until(lambda: has(two, "SUBSCRIBE", names[-1]))
+            await published(two, old, *[("PUBLISH", name, "x") for name in ("confirmed", *names)])
+        expected = [confirmation(protocol, "unsubscribe", "confirmed", 0)]
+        expected.append(confirmation(protocol, "subscribe", "confirmed", 1))
+        for count, name in enumerate(names, 1):
+            expected.append(confirmation(protocol, "subscribe", name, count + 1))
+            expected.append(confirmation(protocol, "unsubscribe", name, count))
+            expected.append(confirmation(protocol, "subscribe", name, count + 1))
+        expected += [message(protocol, "message", name, "x") for name in ("confirmed", *names)]
+        assert await wire.heard() == b"".join(expected)
+        await published(two, old, ("PUBLISH", names[0], "y"))
+        assert await wire.heard() == message(protocol, "message", names[0], "y")
+
+
+async def test_what_comes_until_the_end_is_confirmed_comes_before_that(two: WorkerHarness) -> None:
+    async with Wire(two.settings.listen, 3) as old, Wire(two.settings.listen, 3) as wire:
+        await old.say("SUBSCRIBE", OLD)
+        async with Wire(two.settings.listen, 3) as other:
+            await other.say("SUBSCRIBE", "new")
+            async with frozen(two, 2):
+                wire.send("SUBSCRIBE", "new")
+                wire.send("UNSUBSCRIBE", "new")
+                await taken(two, wire)
+                await published(two, old, ("PUBLISH", "new", "x"))
+            assert await wire.heard() == b"".join(
+                [
+                    confirmation(3, "subscribe", "new", 1),
+                    message(3, "message", "new", "x"),
+                    confirmation(3, "unsubscribe", "new", 0),
+                ]
+            )
+
+
+async def test_who_joined_again_leaves_again_once_its_first_end_is_confirmed(two: WorkerHarness) -> None:
+    async with Wire(two.settings.listen, 3) as old, Wire(two.settings.listen, 3) as wire:
+        await old.say("SUBSCRIBE", OLD)
+        async with frozen(two, 2):
+            for word in ("SUBSCRIBE", "UNSUBSCRIBE", "SUBSCRIBE", "UNSUBSCRIBE", "SUBSCRIBE"):
+                wire.send(word, "new")
+            await taken(two, wire)
+            await published(two, old, ("PUBLISH", "new", "x"))
+        joined, left = confirmation(3, "subscribe", "new", 1), confirmation(3, "unsubscribe", "new", 0)
+        parts = [joined, left, joined, message(3, "message", "new", "x"), left, joined]
+        assert await wire.heard() == b"".join(parts)
+        await published(two, old, ("PUBLISH", "new", "y"))
+        assert await wire.heard() == message(3, "message", "new", "y")
 
 
 async def test_other_requests_go_on_behind_the_confirmation(two: WorkerHarness) -> None:

@@ -30,6 +30,10 @@ class Listener:
         self.heard: list[bytes] = []
         self.behind: list[bytes] = []
         """What it gets after its confirmations."""
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def push(self, data: bytes) -> None:
         self.heard.append(data)
@@ -66,14 +70,14 @@ class Played:
             channel_slot=lambda name: 0,
             shared_backends=[],
         )
-        services: Any = SimpleNamespace(
+        self.services: Any = SimpleNamespace(
             router=router,
             options=made,
             settings=settings,
             table=lambda: self.table,
             now=lambda: self.loop.now,
         )
-        self.hub = Subscriptions(services)
+        self.hub = Subscriptions(self.services)
         self.hub.table_applied(self.table)
 
     def join(self, listener: Any, *names: bytes, kind: Kind = Kind.CHANNEL) -> "asyncio.Future[None]":
@@ -89,7 +93,7 @@ class Played:
 
     async def left(self, listener: Any, *names: bytes, kind: Kind = Kind.CHANNEL) -> None:
         await self.leave(listener, *names, kind=kind)
-        self.hub.remove(listener, kind, names)
+        self.hub.left(listener, kind, names)
 
     def tick(self) -> None:
         self.loop.tick()
@@ -243,6 +247,100 @@ async def test_whoever_leaves_hears_what_was_published_before(
     await direct.publish("c", "after")
     await until_heard(other, 2)
     assert listener.heard == [message(b"c", b"before")]
+
+
+async def test_whoever_leaves_before_it_is_confirmed_gets_messages_with_the_end(
+    played: Played, direct: redis.asyncio.Redis, blocking: redis.Redis
+) -> None:
+    listener, other = Listener(), Listener()
+    await played.joined(other, b"c")
+    await played.join(listener, b"c")
+    blocking.publish("c", "amid")
+    await played.leave(listener, b"c")
+    await direct.publish("c", "after")
+    await until_heard(other, 2)
+    played.hub.joined(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    # in-order: between the confirmations, of which it has none yet.
+    assert (listener.heard, listener.behind) == ([], [])
+    # What came behind the mark of its leaving is there as well: nobody has told it yet that it has left.
+    kept = played.hub.left(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    assert kept == message(b"c", b"amid") + message(b"c", b"after")
+    await direct.publish("c", "later")
+    await until_heard(other, 3)
+    assert (listener.heard, listener.behind, listener.closed) == ([], [], False)
+    # Nor does it hear what was published before it came.
+    blocking.publish("c", "before")
+    played.join(listener, b"c")
+    await played.leave(listener, b"c")
+    await until_heard(other, 4)
+    assert played.hub.left(listener, Kind.CHANNEL, [b"c"]) == b""  # type: ignore[arg-type]
+
+
+async def test_whoever_joins_again_before_its_end_is_confirmed_misses_nothing(
+    played: Played, direct: redis.asyncio.Redis, blocking: redis.Redis
+) -> None:
+    listener, other = Listener(), Listener()
+    await played.joined(listener, b"c")
+    await played.joined(other, b"c")
+    blocking.publish("c", "1")
+    ends = played.leave(listener, b"c")
+    begins = played.join(listener, b"c")
+    assert played.hub.is_joining_again(listener, Kind.CHANNEL, b"c")  # type: ignore[arg-type]
+    await ends
+    await begins
+    await direct.publish("c", "2")
+    await until_heard(other, 2)
+    assert played.hub.left(listener, Kind.CHANNEL, [b"c"]) == b""  # type: ignore[arg-type]
+    assert not played.hub.is_joining_again(listener, Kind.CHANNEL, b"c")  # type: ignore[arg-type]
+    await direct.publish("c", "3")
+    await until_heard(other, 3)
+    # All of it behind both confirmations, in the order of publishing.
+    assert (listener.heard, listener.behind) == ([], [message(b"c", text) for text in (b"1", b"2", b"3")])
+    played.hub.joined(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    played.hub.confirmed(listener)  # type: ignore[arg-type]
+    await direct.publish("c", "4")
+    await until_heard(listener, 1)
+    await played.left(listener, b"c")
+    await played.left(other, b"c")
+    assert await direct.pubsub_channels() == []
+
+
+async def test_the_confirmation_of_a_joining_before_is_not_that_of_the_later_one(
+    played: Played, direct: redis.asyncio.Redis
+) -> None:
+    listener = Listener()
+    await played.join(listener, b"c")
+    await played.leave(listener, b"c")
+    await played.join(listener, b"c")
+    played.hub.joined(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    await direct.publish("c", "1")
+    async with asyncio.timeout(60):
+        while not listener.behind:
+            await asyncio.sleep(0.001)
+    assert (listener.heard, listener.behind) == ([], [message(b"c", b"1")])
+    played.hub.left(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    # It goes, and has nothing left to hear.
+    played.hub.forget(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    played.hub.joined(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    assert await direct.publish("c", "2") in {0, 1}
+    async with asyncio.timeout(60):
+        while await direct.pubsub_channels():
+            await asyncio.sleep(0.001)
+    assert (listener.heard, len(listener.behind)) == ([], 1)
+
+
+async def test_bounded_whoever_has_too_much_kept_for_its_end_is_closed(
+    played: Played, direct: redis.asyncio.Redis
+) -> None:
+    listener, other = Listener(), Listener()
+    played.services.settings = SimpleNamespace(session_output_limit_bytes=1000)
+    await played.joined(other, b"c")
+    await played.join(listener, b"c")
+    await played.leave(listener, b"c")
+    for count in (1, 2):
+        await direct.publish("c", "x" * 600)
+        await until_heard(other, count)
+        assert listener.closed is (count == 2)
 
 
 async def test_whoever_goes_while_it_joins_gets_nothing(played: Played, direct: redis.asyncio.Redis) -> None:
