@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from slots.failures import AT_MAXMEMORY
 from slots.kinds import Explained, Kind
 
 
@@ -153,7 +154,7 @@ _PASSWORD = "set the same password in the server and in the settings"
 # For each kind of error reply: its beginning, the reason, what it means, and what to do about it. The first that fits
 # counts.
 _KINDS: tuple[tuple[str, Refusal, str, str], ...] = (
-    ("OOM", Refusal.MEMORY, "it is at its maxmemory", "raise that or free memory"),
+    ("OOM", Refusal.MEMORY, AT_MAXMEMORY, "raise that or free memory"),
     ("READONLY", Refusal.READ_ONLY, "it is a read-only replica", PUT_FIRST),
     ("LOADING", Refusal.LOADING, "it is still loading its data from disk", ""),
     ("MASTERDOWN", Refusal.LOADING, "it is a replica that lost its master", PUT_FIRST),

@@ -4,13 +4,15 @@ import os
 import re
 
 from redis.exceptions import ConnectionError as NoConnection
-from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import InvalidResponse, OutOfMemoryError, RedisError
 from redis.exceptions import TimeoutError as NoAnswer
 
 from slots.tlswords import Trouble, trouble
 
 FAILURES = (RedisError, OSError, TimeoutError, RuntimeError)
 """RuntimeError is here because uvloop raises it for a write to a connection that was just reset."""
+AT_MAXMEMORY = "it is at its maxmemory"
+"""What the error reply OOM means."""
 _ERRNO = re.compile(r"(?:^Error |\[Errno |\()(-?\d+)(?:\]| connecting| while|, ')")
 _OF_UVLOOP = "unable to perform operation"
 MOST_WORDS = 1000
@@ -47,6 +49,8 @@ def _in_words(error: BaseException) -> str:
         if any(sign in text for sign in _HTTP):
             return "it answers by HTTP, as topom and web servers do"
         return "it does not speak Redis's protocol"
+    if isinstance(error, OutOfMemoryError):
+        return f"{AT_MAXMEMORY}; raise that or free memory"
     if isinstance(error, TimeoutError | NoAnswer) or not text:
         return "no answer in time"
     if isinstance(error, NoConnection | OSError | RuntimeError):
