@@ -19,8 +19,10 @@ from slots.reserved import RESERVED
 log = structlog.get_logger()
 
 PING = command(("PING",))
-SUBSCRIBE = command(("SUBSCRIBE", RESERVED + b"tracking")) + command(("HELLO",))
-"""Nobody publishes there. The server says by a push that it has subscribed, and refuses by a reply. So HELLO follows,
+CHANNEL = RESERVED + b"tracking"
+"""What a connection that tracks keys is subscribed to. Nobody publishes there."""
+SUBSCRIBE = command(("SUBSCRIBE", CHANNEL)) + command(("HELLO",))
+"""The server says by a push that it has subscribed, and refuses by a reply. So HELLO follows,
 which is never refused: an error is the reply to SUBSCRIBE."""
 MAY_NOT_SUBSCRIBE = " (allow this proxy's user there +subscribe and &*)"
 AGAIN_SECONDS = 1.0
