@@ -42,8 +42,8 @@ LONG = (
     "unit/topom/test_odd_servers.py",
 )
 """What searches for long. It is left out of a run that names no tests, unless ``--long`` is given. So are single tests
-that are marked ``long``: those that took longer than three and a half seconds, or fifteen with all their parameters,
-on two busy cores, and that are not the ones that show what a room is for."""
+that are marked ``long``: those that took longer than two seconds, or ten with all their parameters, on two busy
+cores, and that are not the ones that show what a room is for."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

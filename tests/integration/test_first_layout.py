@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from slots import ranges
 from tests.integration.topom_process import TopomProcess, address_of, redis_server
 
@@ -14,6 +16,7 @@ async def said(topom: TopomProcess, text: str) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 async def test_slots_are_laid_out_when_enough_empty_masters_are_there(tmp_path: Path) -> None:
     topom = TopomProcess(tmp_path / "topom", min_groups=2)
     with redis_server(tmp_path / "a") as first, redis_server(tmp_path / "b") as second:

@@ -63,6 +63,7 @@ async def exchange(topom: TopomProcess, sent: bytes) -> bytes:
         writer.close()
 
 
+@pytest.mark.long
 async def test_each_role_at_each_endpoint(topom: TopomProcess) -> None:
     async with client_of(topom, SECRETS["viewer"]) as viewer:
         document = (await viewer.get("/openapi.json")).json()
@@ -134,6 +135,7 @@ async def test_a_session_ends_with_its_token_and_not_with_another(tmp_path: Path
             assert topom.stop() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/api/v1/live", "/api/v1/events/stream?since=0"])
 async def test_a_stream_ends_with_its_session(topom: TopomProcess, path: str) -> None:
     token = Token(Role.VIEWER, "viewers", SECRETS["viewer"].encode())

@@ -115,6 +115,7 @@ async def test_slots_and_their_keys_move(topom: TopomProcess, pair: tuple[redis.
         assert "since" in proxy.frames[-1]["table"], "changes, not the whole table"
 
 
+@pytest.mark.long
 async def test_what_moves_is_held_when_its_hours_are_over(
     topom: TopomProcess, pair: tuple[redis.Redis, redis.Redis]
 ) -> None:
@@ -432,6 +433,7 @@ async def test_topom_stops_in_order_and_starts_again(topom: TopomProcess) -> Non
         assert status["slots"]["assigned"] == 16
 
 
+@pytest.mark.long
 async def test_a_proxy_that_is_to_drain_is_told_so_by_the_next_topom_too(topom: TopomProcess) -> None:
     async with HandProxy(topom) as proxy:
         proxy_id = proxy.registered["proxy_id"]

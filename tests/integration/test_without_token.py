@@ -77,6 +77,7 @@ async def test_half_sent_heads_and_bodies_cost_little_and_keep_nobody_waiting(tm
                 connection.close()
 
 
+@pytest.mark.long
 async def test_more_connections_than_there_may_be_make_room_for_each_other(tmp_path: Path) -> None:
     async with topom_process(tmp_path / "data") as topom:
         assert resource.prlimit(topom.pid, resource.RLIMIT_NOFILE)[0] > 2 * MOST_UNPROVEN

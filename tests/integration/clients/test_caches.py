@@ -68,6 +68,7 @@ def test_redis_py_asks_no_server_for_what_it_has(address: Address, cached: redis
         assert plain.info("commandstats")["cmdstat_get"]["calls"] - before < 50
 
 
+@pytest.mark.long
 def test_node_redis(address: Address) -> None:
     seen = run_application("node-redis-cache.mjs", address)
     hits = seen.pop("hits")
@@ -75,6 +76,7 @@ def test_node_redis(address: Address) -> None:
     assert hits > 0
 
 
+@pytest.mark.long
 def test_ioredis(address: Address) -> None:
     """By RESP2, over another connection at the same worker and at another one."""
     seen = {"rounds": 10, "hit": True, "again": True, "later": True}

@@ -97,6 +97,7 @@ def test_a_group_and_a_chord(tasks: Any) -> None:
     assert result_of(summed) == 210
 
 
+@pytest.mark.long
 def test_a_chain_a_retry_and_a_failure(tasks: Any) -> None:
     assert result_of((tasks.add.s(1, 2) | tasks.add.s(3) | tasks.add.s(4)).apply_async()) == 10
     assert result_of(tasks.second_time.delay()) == 1

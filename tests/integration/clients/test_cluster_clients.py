@@ -123,6 +123,7 @@ def proxies_at(address: str) -> Callable[[], Awaitable[set[Address]]]:
     return look
 
 
+@pytest.mark.long
 async def test_what_a_node_says(cluster: LocalCluster) -> None:
     async with cluster.client() as topom:
         # In the order in which topom met them.

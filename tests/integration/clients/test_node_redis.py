@@ -13,6 +13,7 @@ def seen(request: pytest.FixtureRequest, address: tuple[str, int]) -> dict[str, 
     return run_application("node-redis.mjs", address, request.param)
 
 
+@pytest.mark.long
 def test_every_type(seen: dict[str, Any]) -> None:
     assert seen["types"] == {
         "set": "OK",

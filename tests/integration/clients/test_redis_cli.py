@@ -83,6 +83,7 @@ def test_every_key(redis_cli: list[str], at_rest: bool) -> None:
     assert size == 3000 if at_rest else size >= 3000
 
 
+@pytest.mark.long
 def test_the_largest_keys(redis_cli: list[str]) -> None:
     database = [*redis_cli, "-n", "7"]
     given = b"".join(b"SET small:%d x\nLPUSH list:%d a b\n" % (n, n) for n in range(200))

@@ -187,6 +187,7 @@ def test_every_database_is_apart(address: Address) -> None:
         redis.Redis(host=host, port=port, db=16).ping()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_threads_that_share_a_pool(address: Address, protocol: int) -> None:
     host, port = address

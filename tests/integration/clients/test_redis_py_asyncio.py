@@ -11,6 +11,7 @@ Address = tuple[str, int]
 PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
 
 
+@pytest.mark.long
 @PROTOCOLS
 async def test_many_tasks_over_one_pool(address: Address, protocol: int) -> None:
     host, port = address

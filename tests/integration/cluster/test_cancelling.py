@@ -85,6 +85,7 @@ async def test_what_has_moved_goes_back(cluster: Cluster) -> None:
         await check_clean(traffic, await cluster.layout())
 
 
+@pytest.mark.long
 async def test_some_of_the_slots_are_cancelled(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         await begin(cluster)
@@ -128,6 +129,7 @@ async def test_slots_that_are_about_to_be_locked_just_stay(cluster: Cluster) -> 
         await check_clean(traffic, await cluster.layout())
 
 
+@pytest.mark.long
 async def test_locked_slots_are_unlocked_and_stay(cluster: Cluster) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
         async with cluster.held_locked(lambda: send(cluster), 1, MOVED):
@@ -137,6 +139,7 @@ async def test_locked_slots_are_unlocked_and_stay(cluster: Cluster) -> None:
         await check_clean(traffic, await cluster.layout())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["turning", "back"])
 async def test_topom_killed_on_the_way_back(cluster: Cluster, when: str) -> None:
     async with traffic_on(cluster.proxy_addresses) as traffic:
@@ -157,6 +160,7 @@ async def test_topom_killed_on_the_way_back(cluster: Cluster, when: str) -> None
         await check_clean(traffic, await cluster.layout())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restarts", ["before the turn", "on the way back"])
 async def test_by_action_a_source_with_older_data_undoes_nothing_that_the_target_acknowledged(
     cluster: Cluster, restarts: str

@@ -133,6 +133,7 @@ async def test_slots(cluster: Cluster) -> None:
     await cluster.at_rest({1: 32, 2: 32, 3: 0})
 
 
+@pytest.mark.long
 async def test_a_wait_that_is_too_long_ends_and_the_move_goes_on(cluster: Cluster) -> None:
     await cluster.api.pause_migration()
     text = await refusal(cluster, "slot", "move", "0-3", "--to", "3", "--wait", "--timeout", "1")
@@ -265,6 +266,7 @@ async def test_slot_and_plan_need_no_topom(tmp_path: Path) -> None:
     assert "cannot be read" in missing.err
 
 
+@pytest.mark.long
 async def test_moves_are_skipped_retried_and_cancelled(cluster: Cluster) -> None:
     assert await say(cluster, "migration", "cancel") == "nothing to cancel\n"
     await say(cluster, "migration", "pause")

@@ -99,6 +99,7 @@ async def test_a_target_that_becomes_full_stops_its_slots_until_it_is_not(cluste
     assert await cluster.misplaced() == []
 
 
+@pytest.mark.long
 async def test_what_went_to_a_target_that_became_full_is_brought_back(cluster: Cluster) -> None:
     await fill_target(cluster)
     outcome = await cluster.api.cancel_migration()

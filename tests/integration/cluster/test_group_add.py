@@ -13,6 +13,7 @@ from tests.integration.cluster.test_replica_reads import PROMPT, add_replica
 from tests.integration.topom_process import address_of, redis_server
 
 
+@pytest.mark.long
 async def test_a_node_of_a_redis_cluster_is_refused_wherever_it_is_to_be(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ async def test_a_topom_that_has_just_come_to_lead_knows_that_a_replica_is_behind
     assert (await servers_of(cluster, 1))[0] == replica.address
 
 
+@pytest.mark.long
 async def test_no_replica_is_named_a_master_that_takes_no_writes(start_cluster: StartCluster) -> None:
     """given a group that no slot needs, whose master is removed, or is to be used elsewhere."""
     cluster = await start_cluster(groups=2, proxies=1, workers=1, slots_on=[1], redis_arguments=PROMPT)

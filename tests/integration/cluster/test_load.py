@@ -166,6 +166,7 @@ async def test_what_clients_ask_for_is_shown_by_every_topom_and_on_the_command_l
         assert len(as_json.json["slots"]) == SLOTS
 
 
+@pytest.mark.long
 async def test_a_big_key_that_is_read_over_two_proxies_is_one_entry(cluster: SeveralTopoms) -> None:
     leader = await cluster.all_well()
     key, value = b"big:[<b>]\xff", b"hidden" * 400_000

@@ -375,6 +375,7 @@ async def test_a_proxy_that_was_fenced_by_no_change_of_the_table_tells_that_the_
         reading.cancel()
 
 
+@pytest.mark.long
 async def test_a_topom_that_goes_on_with_a_move_of_an_older_store_takes_no_keys_from_a_proxy_that_it_does_not_know(
     start_cluster: StartCluster,
 ) -> None:

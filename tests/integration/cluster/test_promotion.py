@@ -154,6 +154,7 @@ async def test_a_replica_that_stops_costs_a_pause_and_nothing_else(cluster: Clus
         await check_clean(traffic, await masters_of(cluster))
 
 
+@pytest.mark.long
 async def test_topom_killed_while_a_group_is_locked(cluster: Cluster) -> None:
     await with_replicas(cluster, 1)
     master, replica, _ = await servers_of(cluster, 1)

@@ -141,6 +141,7 @@ async def test_uneven_memory_is_evened_out(cluster: Cluster) -> None:
     assert (await cluster.api.sizes())["warnings"] == []
 
 
+@pytest.mark.long
 async def test_sizes_outlive_topom(cluster: Cluster) -> None:
     posted = await cluster.api.post_sizes(await measured(cluster))
     await cluster.topom.stop()

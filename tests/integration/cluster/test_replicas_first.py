@@ -9,6 +9,7 @@ from tests.integration.cluster.harness import Counting, eventually, plain_client
 from tests.integration.cluster.test_replica_reads import PROMPT
 
 
+@pytest.mark.long
 async def test_keys_are_deleted_once_replicas_have_them(start_cluster: StartCluster) -> None:
     """given a target without the replica that is wanted, slots stay; once it has one, this has all that came."""
     cluster = await start_cluster(groups=2, workers=2, slots_on=[1], redis_arguments=PROMPT)

@@ -68,6 +68,7 @@ async def test_functions_at_every_worker(start_cluster: StartCluster) -> None:
         assert await asyncio.gather(*calls) == [key.encode() for key in keys]
 
 
+@pytest.mark.long
 async def test_scripts_and_functions_while_slots_move_to_a_server_that_joins(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=3, slots_on=[1, 2], workers=2)
     body = "return redis.call('INCR', KEYS[1])"
@@ -95,6 +96,7 @@ async def test_scripts_and_functions_while_slots_move_to_a_server_that_joins(sta
     assert await cluster.states() == {"": list(range(1024))}
 
 
+@pytest.mark.long
 async def test_a_script_that_another_proxy_loaded(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(groups=2, proxies=2)
     body = "return KEYS[1]"

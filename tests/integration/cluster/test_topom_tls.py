@@ -187,6 +187,7 @@ async def test_topoms_pass_requests_on_and_take_over_by_tls(
             await cluster.at_rest({1: 1024, 2: 0})
 
 
+@pytest.mark.long
 async def test_a_cluster_goes_over_to_tls_while_its_proxy_serves(
     start_cluster: StartCluster, files: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

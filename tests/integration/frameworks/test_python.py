@@ -23,6 +23,7 @@ async def test_it_works_as_on_one_redis(
     await assert_works(framework, await start_product(*framework.profiles), one_redis)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("framework", NEED_RULES, ids=lambda one: one.name)
 async def test_it_needs_its_profile(framework: Framework, start_product: StartProduct) -> None:
     await assert_needs_rules(framework, await start_product())

@@ -134,6 +134,7 @@ async def test_a_source_that_dies(fragile_pair: Pair) -> None:
         await pair.migrate()
 
 
+@pytest.mark.long
 async def test_a_target_that_pauses_for_a_while_loses_and_doubles_nothing(fragile_pair: Pair) -> None:
     pair = fragile_pair
     async with client_of(pair.source) as source, client_of(pair.target) as target:
@@ -179,6 +180,7 @@ async def test_a_target_that_hangs_ends_the_call_and_takes_nothing_with_it(fragi
         await assert_moved(source, target, 20_000)
 
 
+@pytest.mark.long
 async def test_a_target_that_is_full_leaves_what_it_has_not_taken(fragile_pair: Pair) -> None:
     """given a target that gets full in the middle, no key is lost, and none is on both."""
     pair = fragile_pair
@@ -202,6 +204,7 @@ async def refused(pair: Pair, password: str | None = None) -> TargetRefused:
     return caught.value
 
 
+@pytest.mark.long
 async def test_a_target_out_of_memory_and_then_with_room(fragile_pair: Pair) -> None:
     pair = fragile_pair
     async with client_of(pair.source) as source, client_of(pair.target) as target:

@@ -161,6 +161,7 @@ async def test_servers_are_asked_only_while_there_is_a_goal(pair: Pair, source: 
         await until_probed(server, 0)
 
 
+@pytest.mark.long
 async def test_what_cannot_be_measured_does_not_keep_keys_from_moving(pair: Pair, source: Redis, target: Redis) -> None:
     await fill(source, 5000)
     pair.pace = Pace(PaceSettings(keys_per_second=100, latency_goal_milliseconds=GOAL))

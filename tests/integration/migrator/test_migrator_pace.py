@@ -35,6 +35,7 @@ async def test_bytes_per_second(pair: Pair, source: Redis) -> None:
     assert pair.progress.bytes_moved >= 2_000_000
 
 
+@pytest.mark.long
 async def test_pause_takes_effect_within_a_batch_and_resume_goes_on(pair: Pair, source: Redis, target: Redis) -> None:
     await fill(source, 20_000)
     call = asyncio.create_task(pair.migrate())
@@ -57,6 +58,7 @@ async def test_pause_takes_effect_within_a_batch_and_resume_goes_on(pair: Pair, 
     await assert_moved(source, target, 20_000)
 
 
+@pytest.mark.long
 async def test_a_limit_can_be_lifted_while_it_holds(pair: Pair, source: Redis, target: Redis) -> None:
     await fill(source, 10_000)
     pair.pace = Pace(PaceSettings(keys_per_second=100))

@@ -206,6 +206,7 @@ async def test_a_copy_that_no_replica_confirms_ends_early_and_leaves_no_claim(
         assert not await target.exists("big")
 
 
+@pytest.mark.long
 async def test_a_key_that_goes_whole_and_is_confirmed_slowly_goes_once(
     fragile_pair: Pair, replicas: list[RedisServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

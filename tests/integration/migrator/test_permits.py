@@ -357,6 +357,7 @@ async def test_a_drop_without_its_claim_deletes_nothing(source: Redis, target: R
     assert await claims(source) == {b"claim:0:" + KEYS[1]: b"another"}
 
 
+@pytest.mark.long
 async def test_absent_first_a_key_that_was_taken_counts_as_there_though_it_has_expired(
     source: Redis, target: Redis
 ) -> None:
@@ -572,6 +573,7 @@ async def test_bounded_what_is_taken_together_is_no_more_than_enough_and_one_key
 # Deadlines
 
 
+@pytest.mark.long
 async def test_a_key_whose_deadline_passes_between_take_and_place_is_at_neither_server(
     source: Redis, target: Redis
 ) -> None:

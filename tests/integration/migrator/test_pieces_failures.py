@@ -63,6 +63,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fill", EVERYTHING)
 async def test_times_to_live_are_kept_to_the_millisecond(any_way: Way, fill: Fill) -> None:
     await fill(any_way.source)
@@ -120,6 +121,7 @@ async def test_a_key_that_expires_between_is_removed_not_made(way: Way) -> None:
     assert await way.target.dbsize() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fill", [*EVERYTHING, a_stream_with_pending_entries])
 @pytest.mark.parametrize("number", [1, 5])
 async def test_a_key_that_goes_while_it_is_copied(any_way: Way, fill: Fill, number: int) -> None:
@@ -262,6 +264,7 @@ async def test_half_a_string_is_no_key_at_all(way: Way) -> None:
     assert await way.target.dbsize() == 0
 
 
+@pytest.mark.long
 async def test_a_pause_keeps_what_is_there(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     await a_hash(way.source)
     monkeypatch.setattr(copying, "EXPIRY_SECONDS", 4.0)

@@ -16,6 +16,7 @@ async def assert_same(way: Way) -> None:
     assert comparable(theirs, ours) == comparable(ours, theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entries", [1, 30, 3000])
 async def test_a_busy_stream(any_way: Way, entries: int) -> None:
     await busy(any_way.source, entries)
@@ -63,6 +64,7 @@ async def test_a_large_stream(each_version: Way) -> None:
     assert await each_version.target.xrange(KEY, "-", "+") == await each_version.source.xrange(KEY, "-", "+")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("groups", [0, 1])
 @pytest.mark.parametrize("how", ["deleted", "trimmed", "last id set"])
 async def test_streams_without_entries(any_way: Way, how: str, groups: int) -> None:

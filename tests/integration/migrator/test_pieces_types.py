@@ -143,6 +143,7 @@ async def test_small_keys_keep_their_encoding(way: Way, command: tuple[str | int
         assert await way.target.dump(KEY) == await way.source.dump(KEY)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1, 127 * 1024 + 1, 3_000_000, 40 * 1024 * 1024])
 async def test_strings(any_way: Way, size: int) -> None:
     value = random.Random(size).randbytes(size)

@@ -16,6 +16,7 @@ from tests.integration.migrator.pairs import INSTANCE, client_of
 from tests.integration.rdb.servers import NAMES, binaries, started
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", NAMES)
 async def test_replicas_have_what_any_connection_wrote(
     which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

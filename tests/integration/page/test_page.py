@@ -211,6 +211,7 @@ def test_the_map_is_the_table(site: Site, scheme: str) -> None:
         page.wait_for_selector(f"#map-says:has-text('Slot {SLOTS - 1 - columns}:')")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("zoom", [0.7, 1.5])
 def test_a_move_leaves_no_trace_on_the_map_at_any_zoom(site: Site, zoom: float) -> None:
     with site.page(VIEWER, device_scale_factor=zoom) as page:
@@ -294,6 +295,7 @@ def test_no_value_of_a_key_is_shown(site: Site) -> None:
         assert {re.sub(r"^http://[^/]+", "", url).split("/")[1] for url in answers} <= {"", "assets", "api"}
 
 
+@pytest.mark.long
 def test_what_is_wrong_comes_first_with_what_to_do(site: Site) -> None:
     site.call("POST", "/pause", {"why": "switches are changed"})
     try:
@@ -311,6 +313,7 @@ def test_what_is_wrong_comes_first_with_what_to_do(site: Site) -> None:
         site.call("POST", "/resume")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_axe_has_no_serious_finding(site: Site, scheme: str, width: int) -> None:
@@ -345,6 +348,7 @@ def serious(page: Any) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_one_page_too_many_is_told_so_and_gets_in_later(site: Site) -> None:
     host, _, port = site.url.removeprefix("http://").partition(":")
     head = f"GET /api/v1/live HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {site.token}\r\n\r\n".encode()

@@ -66,6 +66,7 @@ def test_a_server_restores_each_value(server: RedisServer) -> None:
     assert all(len(again[key.name].payload or b"") == len(key.payload or b"") for key in found)
 
 
+@pytest.mark.long
 def test_a_large_value_is_passed_over_and_what_follows_is_read(server: RedisServer) -> None:
     client = servers.client_of(server)
     chance = random.Random(1)

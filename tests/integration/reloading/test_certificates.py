@@ -250,6 +250,7 @@ class Told(Migrator):
             self.process.start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Filed, Told])
 async def test_a_migrator_takes_other_certificates_for_topom(
     kind: type[Filed | Told], tmp_path: Path, authorities: Authorities

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from slotferry.processes import ManagedProcess
 from tests.integration.reloading.processes import (
     LIMIT_SECONDS,
@@ -24,6 +26,7 @@ NOW = f"migrator:movers:{OLD}-mover"
 NEXT = f"migrator:movers:{NEW}-mover"
 
 
+@pytest.mark.long
 async def test_a_migrators_token_is_rotated_and_a_wrong_file_changes_nothing(tmp_path: Path) -> None:
     topoms_file = File(tmp_path / "topom.toml", token=OWN)
     topoms_file.write(tokens=[NOW])

@@ -202,6 +202,7 @@ async def test_a_proxy_that_is_paused_or_gone_is_told_and_nothing_waits_for_it_l
             pass
 
 
+@pytest.mark.long
 async def test_a_token_of_the_environment_that_hides_the_one_in_the_file_is_told(tmp_path: Path) -> None:
     async with filed_topom(tmp_path / "data", File(tmp_path / "topom.toml", token=OWN, tokens=[NOW])) as topom:
         proxy = Proxy(tmp_path / "proxy", topom, {"SLOTFERRY_PROXY_TOKEN": f"{OLD}-proxy"})

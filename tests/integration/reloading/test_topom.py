@@ -251,6 +251,7 @@ async def test_a_limit(topom: TopomProcess, file: File) -> None:
             task.cancel()
 
 
+@pytest.mark.long
 async def test_a_hangup_while_slots_move_sets_another_pace_and_no_key_is_lost(
     tmp_path: Path, topom: TopomProcess, file: File
 ) -> None:

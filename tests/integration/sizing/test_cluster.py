@@ -122,6 +122,7 @@ async def test_executors_run_what_is_shipped_to_them(tmp_path: Path) -> None:
         assert not list((tmp_path / f"worker-{number}").glob("app-*/*/sizing"))
 
 
+@pytest.mark.long
 def test_an_executor_has_what_it_needs_in_the_archive(tmp_path: Path) -> None:
     from sizing import shipping
 

@@ -179,6 +179,7 @@ def test_a_real_file_cut_anywhere(server: RedisServer) -> None:
         assert found == whole[: len(found)]
 
 
+@pytest.mark.long
 async def test_tables_are_as_a_server_that_loads_the_file_makes_them(server: RedisServer, tmp_path: Path) -> None:
     # On the server that wrote the file, only tables that were still growing differ.
     client = rdb_servers.client_of(server)

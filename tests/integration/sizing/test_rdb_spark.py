@@ -69,6 +69,7 @@ def test_schema(rdb: SparkSession, folder: Path) -> None:
     assert [field.metadata["comment"] for field in schema] == [column.comment for column in RDB_COLUMNS]
 
 
+@pytest.mark.long
 def test_rows_are_the_keys_of_the_files(rdb: SparkSession, folder: Path) -> None:
     frame = load(rdb, str(folder / "{many,few,none}.rdb"), function="crc16", number_of_slots="16384")
     assert frame.rdd.getNumPartitions() == 3
@@ -96,6 +97,7 @@ def test_slot_rules_hold_in_every_task(rdb: SparkSession, folder: Path) -> None:
     assert [row["slot"] for row in rows] == [slot("crc32", b"one", 1024)]
 
 
+@pytest.mark.long
 def test_a_fault_is_a_row_and_other_files_go_on(rdb: SparkSession, folder: Path) -> None:
     frame = load(rdb, str(folder / "*.rdb"))
     faults = {Path(row.file).name: row for row in frame.where("error is not null").collect()}
@@ -136,6 +138,7 @@ def test_paths(rdb: SparkSession, folder: Path) -> None:
     assert files_of(load(rdb, str(folder), pathGlobFilter="*.rdb", recursiveFileLookup="true")) == every | {"deep.rdb"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "options", "words"),
     [
@@ -157,6 +160,7 @@ def test_what_cannot_be_is_said(
         load(rdb, path if "://" in path else str(folder / path), **options).collect()
 
 
+@pytest.mark.long
 def test_an_object_store(rdb: SparkSession, folder: Path) -> None:
     with ObjectStore({f"bucket/backup/{path.name}": path.read_bytes() for path in folder.glob("*.*")}) as store:
         query = f"endpoint_override={store.address}&scheme=http&region=us-east-1"

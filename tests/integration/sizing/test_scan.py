@@ -303,6 +303,7 @@ def test_tls_and_the_user_come_from_the_environment(tmp_path: Path, monkeypatch:
         assert {row["key"] for row in read(options, selection("key", "bytes"))} == {b"a", b"b"}
 
 
+@pytest.mark.long
 def test_what_a_server_is_allowed_is_divided_by_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paces: list[tuple[float, ...]] = []
 

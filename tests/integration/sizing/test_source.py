@@ -87,6 +87,7 @@ def test_every_key_of_every_database_has_its_row_and_the_rows_are_true(
     assert all(row["idle_s"] >= 0 for row in rows)
 
 
+@pytest.mark.long
 def test_a_server_has_several_partitions_and_each_key_is_in_one(
     registered: "SparkSession", servers: list[RedisServer]
 ) -> None:
@@ -122,6 +123,7 @@ def test_what_is_not_named_is_not_asked_for(registered: "SparkSession", servers:
     assert not {"type", "object|encoding", "object|idletime", "pttl", "strlen", "hlen"} & commands.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pushed", [True, False], ids=["pushed", "not-pushed"])
 def test_filters_give_the_same_whether_servers_or_spark_apply_them(
     registered: "SparkSession", servers: list[RedisServer], pushed: bool
@@ -149,6 +151,7 @@ def test_filters_give_the_same_whether_servers_or_spark_apply_them(
         registered.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
+@pytest.mark.long
 def test_pushed_filters_save_the_server_work(registered: "SparkSession", servers: list[RedisServer]) -> None:
     frame = read(registered, servers[1], columns="database,slot,type,bytes")
     expected = {database: truth(servers[1], database) for database in DATABASES}
@@ -170,6 +173,7 @@ def test_pushed_filters_save_the_server_work(registered: "SparkSession", servers
     assert commands["memory|usage"] == hashes
 
 
+@pytest.mark.long
 def test_no_secret_is_in_a_plan_or_an_error(
     registered: "SparkSession", environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -195,6 +199,7 @@ def test_no_secret_is_in_a_plan_or_an_error(
         asyncio.run(server.stop())
 
 
+@pytest.mark.long
 def test_slot_rules_hold_in_every_task(registered: "SparkSession", servers: list[RedisServer]) -> None:
     rules = '[{"pattern": "*", "database": 0, "tag": "one"}]'
     rows = read(registered, *servers, columns="database,slot,key", rules=rules).collect()
@@ -231,6 +236,7 @@ async def test_topom_says_what_there_is(
     assert len(rows) == sum(len(truth(server, 0)) for server in servers)
 
 
+@pytest.mark.long
 def test_a_server_that_is_down_fails_the_query_by_its_name_or_has_a_row_of_its_own(
     registered: "SparkSession", servers: list[RedisServer], tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_wheel_in_the_scripts_environment_is_noticed_and_the_tree_put_back(tre
     assert set_up(tree) == ""
 
 
+@pytest.mark.long
 def test_two_at_once_do_not_install_over_each_other(tree: Path) -> None:
     (tree / ".venv" / "stamp").unlink()
     with (tree / "scripts" / "setup").open() as other:

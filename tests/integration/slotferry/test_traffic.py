@@ -46,6 +46,7 @@ def layout_of(*servers: RedisServer) -> Layout:
     return Layout("crc32", [addresses[number % len(addresses)] for number in range(1024)], addresses)
 
 
+@pytest.mark.long
 @PROTOCOLS
 async def test_every_kind_at_every_version_is_as_a_real_server_has_it(server: RedisServer, protocol: int) -> None:
     keys = Keys(60, "mixed")
@@ -63,6 +64,7 @@ async def test_every_kind_at_every_version_is_as_a_real_server_has_it(server: Re
                     read.check(await client.execute_command(*read.arguments))
 
 
+@pytest.mark.long
 async def test_a_run_without_a_fault(server: RedisServer) -> None:
     async with Traffic([server.address], 2000, connections=8, databases=[0, 3], processes=2) as traffic:
         told: list[int] = []
@@ -84,6 +86,7 @@ async def test_a_run_without_a_fault(server: RedisServer) -> None:
         assert statistics[f"cmdstat_{command}"]["calls"] > 0, command
 
 
+@pytest.mark.long
 async def test_the_rate_is_kept(server: RedisServer) -> None:
     async with Traffic([server.address], 500, connections=4, rate=400, profile="fixed:100", pipeline=1) as traffic:
         await traffic.load()

@@ -78,6 +78,7 @@ async def test_a_closed_store_gives_its_place_up(another: Open) -> None:
         assert (await second.campaign(TWO, URL, 30.0)).leader.instance == TWO
 
 
+@pytest.mark.long
 async def test_a_lease_is_kept(another: Open) -> None:
     store, other = await another(), await another()
     for _ in range(5):  # on a machine so loaded that a renewal is late, the place may be lost

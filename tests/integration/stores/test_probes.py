@@ -101,6 +101,7 @@ async def test_a_topom_that_finds_no_store_lives_from_its_start(etcd: EtcdServer
         topom.kill()
 
 
+@pytest.mark.long
 async def test_a_topom_with_another_token_or_the_url_of_another_is_not_ready(etcd: EtcdServer, tmp_path: Path) -> None:
     """And the reason has neither a token nor an address."""
     async with AsyncExitStack() as stack:

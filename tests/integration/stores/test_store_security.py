@@ -135,6 +135,7 @@ async def opened(settings: dict[str, Any]) -> AsyncIterator[Store]:
         await store.close()
 
 
+@pytest.mark.long
 async def test_with_certificates_user_and_password(settings: dict[str, Any], kind: str, server: StoreServer) -> None:
     async with asyncio.timeout(LIMIT_SECONDS), opened(settings) as store:
         stored = await store.book(STATE).read()

@@ -16,6 +16,7 @@ TENANT = "%R~shared:* ~app:* resetchannels &app:* -@all +@string -set"
 DIGEST = hashlib.sha256(b"t").hexdigest()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_users_are_told_as_redis_tells_them(start_worker: StartWorker, tmp_path: Path, protocol: int) -> None:
     users = [

@@ -221,6 +221,7 @@ async def test_client_certificates(start_worker: StartWorker, authority: Authori
             assert await refused(reader)
 
 
+@pytest.mark.long
 async def test_a_renewed_certificate_is_shown_without_a_restart(
     start_worker: StartWorker, authority: Authority
 ) -> None:
@@ -301,6 +302,7 @@ async def test_a_handshake_takes_no_longer_than_it_may(start_worker: StartWorker
     assert event["reason"] == "no TLS within 0.3 s"
 
 
+@pytest.mark.long
 async def test_handshakes_beyond_the_limit_wait_their_turn(start_worker: StartWorker, authority: Authority) -> None:
     worker = await start_worker(servers=1, handshake_seconds=60, **tls_settings(authority.issue("proxy")))
     async with contextlib.AsyncExitStack() as stack:
@@ -318,6 +320,7 @@ async def test_handshakes_beyond_the_limit_wait_their_turn(start_worker: StartWo
         assert await answer(reader) == b"+PONG\r\n"
 
 
+@pytest.mark.long
 async def test_arrivals_count_as_clients(start_worker: StartWorker, authority: Authority) -> None:
     worker = await start_worker(
         servers=1, max_clients=2, handshake_seconds=60, **tls_settings(authority.issue("proxy"))

@@ -116,6 +116,7 @@ CLIENT UNBLOCK
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_replies_are_those_of_one_server(worker: WorkerHarness, plain: RedisServer, protocol: int) -> None:
     async with Wire(worker.settings.listen, protocol) as proxy, Wire(plain.address, protocol) as server:

@@ -103,6 +103,7 @@ async def test_the_rest_of_a_timeout_goes_along(start_worker: StartWorker) -> No
             await worker.apply([Slot(SLOT, 1)])
 
 
+@pytest.mark.long
 async def test_a_timeout_that_is_over_while_the_slot_is_locked(start_worker: StartWorker) -> None:
     worker = await start_worker()
     before = time.monotonic()

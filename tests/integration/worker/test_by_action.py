@@ -126,6 +126,7 @@ async def by_script(client: redis.asyncio.Redis) -> object:
     return await client.eval("return redis.call('DEL', KEYS[1])", 1, KEY)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("takes_away", [delete, delete_several, take, let_expire, rename, in_a_transaction, by_script])
 async def test_absent_first_a_source_that_restarted_unheard_undoes_nothing(
     start_worker: StartWorker, takes_away: Callable[[redis.asyncio.Redis], Awaitable[object]]
@@ -151,6 +152,7 @@ async def test_absent_first_a_source_that_restarted_unheard_undoes_nothing(
         assert not await client.exists(KEY)
 
 
+@pytest.mark.long
 async def test_absent_first_what_a_source_said_before_a_delete_came_does_not_count_for_it(
     start_worker: StartWorker,
 ) -> None:

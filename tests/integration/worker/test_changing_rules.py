@@ -93,6 +93,7 @@ async def test_new_rules_hold_at_once(start_worker: StartWorker) -> None:
         assert await server.get(MOVES) == b"new"
 
 
+@pytest.mark.long
 async def test_all_slots_are_locked_until_the_servers_have_answered(start_worker: StartWorker) -> None:
     worker = await halves(start_worker)
     async with worker.client() as client, worker.client() as other, worker.direct(2) as server:
@@ -207,6 +208,7 @@ async def test_an_odd_transaction_from_before_is_aborted(start_worker: StartWork
         assert await before.get(MOVES) is await after.get(MOVES) is None
 
 
+@pytest.mark.long
 async def test_a_pop_that_waits_goes_by_the_new_rules(start_worker: StartWorker) -> None:
     worker = await halves(start_worker)
     async with worker.client() as client, worker.client() as other, worker.direct(2) as server:

@@ -181,6 +181,7 @@ async def test_what_waits_goes_with_its_client(start_worker: StartWorker) -> Non
         assert sorted(await client.keys("*")) == [DELETED.encode(), STAYS.encode()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("KEYS", "*"), IN_PYTHON], ids=" ".join)
 async def test_a_lock_that_the_worker_has_refused_keeps_nobody_waiting(
     start_worker: StartWorker, words: tuple[str, ...]

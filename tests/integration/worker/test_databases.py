@@ -208,6 +208,7 @@ async def test_absent_first_nothing_is_run_in_two_databases_while_their_slot_mov
     assert await worker.keys(1, *range(16)) == []
 
 
+@pytest.mark.long
 async def test_drained_a_lock_waits_for_move(start_worker: StartWorker) -> None:
     worker = await start_worker(lock_drain_seconds=10.0)
     async with Talk(worker.settings.listen) as talk:

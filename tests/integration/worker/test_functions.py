@@ -293,6 +293,7 @@ async def test_a_server_that_is_alone_is_compared_later(worker: WorkerHarness) -
 SPIN = "local begun = redis.call('TIME')[1] while redis.call('TIME')[1] - begun < 2 do end"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("busy", [1, 2])
 async def test_what_a_busy_server_has_is_asked_again(start_worker: StartWorker, busy: int) -> None:
     """Its error does not say that it has none: neither of the server that is asked for, nor of one that has them."""
@@ -366,6 +367,7 @@ ERRORS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", ERRORS, ids=" ".join)
 async def test_replies_are_redis_own(worker: WorkerHarness, sent: list[str]) -> None:
     await same_as_redis(worker, sent)

@@ -58,6 +58,7 @@ async def test_client_kill_of_itself(start_worker: StartWorker) -> None:
     assert await line(reader) == b":1\r\n"
 
 
+@pytest.mark.long
 async def test_evalsha_behind_one_that_waited(start_worker: StartWorker) -> None:
     """bounded: the question to the other workers has a limit, whatever task the session was brought here by."""
     worker = await start_worker()
@@ -109,6 +110,7 @@ async def test_a_blocked_command_is_held_for_the_whole_time_at_each_lock(start_w
     assert took > 2.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 async def test_in_order_what_is_pipelined_behind_a_handler_that_waits(
     start_worker: StartWorker, tmp_path: Path, tls: bool

@@ -110,6 +110,7 @@ async def test_a_hot_key_costs_its_server_nothing_and_changes_are_seen(worker: W
         assert await gets(server) - before >= TOGETHER
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_a_key_that_is_not_there(worker: WorkerHarness, protocol: int) -> None:
     async with reading(worker, protocol=protocol) as client, worker.client() as other, worker.direct(1) as server:
@@ -121,6 +122,7 @@ async def test_a_key_that_is_not_there(worker: WorkerHarness, protocol: int) -> 
                 pass
 
 
+@pytest.mark.long
 async def test_own_writes_of_every_kind_are_seen(worker: WorkerHarness) -> None:
     async with reading(worker) as client, worker.direct(1) as server:
         await client.set(KEY, "0")
@@ -155,6 +157,7 @@ async def test_what_is_watched_and_read_is_not_older_than_the_watch(worker: Work
         word.mend()
 
 
+@pytest.mark.long
 async def test_a_key_whose_life_ends(worker: WorkerHarness) -> None:
     """given a server that would not remove it by itself, nobody gets the value when its life is over."""
     async with reading(worker) as client, worker.client() as other, worker.direct(1) as server:
@@ -287,6 +290,7 @@ async def test_a_key_that_has_no_string_is_not_asked_for_with_each_change(worker
         await until_hot(client, server)
 
 
+@pytest.mark.long
 async def test_an_answer_that_comes_after_word_of_a_later_change_is_not_kept(worker: WorkerHarness) -> None:
     async with (
         behind_a_relay(worker) as relay,
@@ -351,6 +355,7 @@ async def test_what_a_connection_wrote_before_its_login_is_seen(worker: WorkerHa
         writer.close()
 
 
+@pytest.mark.long
 async def test_a_worker_that_stood_still_gives_no_old_value(start_worker: StartWorker) -> None:
     """given a server of which it hears nothing since."""
     worker = await start_worker(users=USERS, backend_reply_seconds=0.5)

@@ -101,6 +101,7 @@ async def test_replies_are_those_of_one_server(start_worker: StartWorker, protoc
     )
 
 
+@pytest.mark.long
 async def test_the_oldest_save_is_the_last_of_all(worker: WorkerHarness) -> None:
     async with worker.direct(1) as first, worker.direct(2) as second, Talk(worker.settings.listen) as talk:
         for saved, other in ((first, second), (second, first)):

@@ -212,6 +212,7 @@ async def test_a_command_that_waits_overtakes_nothing(with_module: WorkerHarness
             assert await pipe.execute() == [True, b"OK", b"1"] * 30
 
 
+@pytest.mark.long
 async def test_a_lock_waits_for_a_command_that_waits(with_module: WorkerHarness) -> None:
     """drained: what runs at the source on a connection of its own is over before the lock is acknowledged."""
     worker = with_module

@@ -80,6 +80,7 @@ async def is_new(client: redis.asyncio.Redis) -> None:
     assert await client.mget(OTHER, BEHIND) == [None, None]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behind", [0, 2000])
 @pytest.mark.parametrize(("how", "tls"), [(close, False), (reset, False), (close, True), (break_off, True)])
 async def test_while_its_slot_was_locked(

@@ -85,6 +85,7 @@ async def test_a_locked_slot_holds_up_no_other_key(worker: WorkerHarness) -> Non
             assert await source.say("LLEN", NEAR) == b":1\r\n"
 
 
+@pytest.mark.long
 async def test_a_timeout_that_is_over_while_the_slot_is_locked(worker: WorkerHarness) -> None:
     async with Wire(worker.settings.listen) as wire, Wire(worker.settings.listen, 3) as other:
         for one in (wire, other):

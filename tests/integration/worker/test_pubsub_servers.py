@@ -384,6 +384,7 @@ async def test_subscribing_and_leaving_wait_for_a_silent_server_for_a_limited_ti
             await until(as_wanted)
 
 
+@pytest.mark.long
 async def test_a_silent_loss_is_noticed(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=2, backend_reply_seconds=1.0, backend_connect_seconds=1.0)
     async with worker.client() as client, client.pubsub() as pubsub:

@@ -72,6 +72,7 @@ async def test_what_was_added_at_the_source_by_another_proxy_wakes(worker: Worke
         assert await source.say("EXISTS", NEAR) == b":0\r\n"
 
 
+@pytest.mark.long
 async def test_a_locked_slot_holds_up_no_other_key(worker: WorkerHarness) -> None:
     async with Wire(worker.settings.listen) as wire, Wire(worker.settings.listen) as adds:
         wire.send(*READ, "$", "$")

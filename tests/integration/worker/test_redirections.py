@@ -342,6 +342,7 @@ async def test_words_for_another_worker_are_gathered(one_of_two: WorkerHarness) 
         assert words == "*1\r\n$1\r\nb\r\n*1\r\n$2\r\n\u00e9\r\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("outcome", [("later",), ()])
 async def test_what_another_worker_did_not_tell(one_of_two: WorkerHarness, outcome: tuple[str, ...]) -> None:
     async with redirected_elsewhere(one_of_two, 2) as (reader, other):

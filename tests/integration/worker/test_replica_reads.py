@@ -205,6 +205,7 @@ async def gives(look: Callable[[], Awaitable[Any]], met: Callable[[Any], bool]) 
     return met(await look())
 
 
+@pytest.mark.long
 async def test_a_replica_that_dies_costs_at_most_what_is_under_way(start: StartReplicated) -> None:
     replicated = await start()
     (replica,) = replicated.replicas[1]
@@ -240,6 +241,7 @@ async def test_a_replica_that_dies_costs_at_most_what_is_under_way(start: StartR
     assert all(replica.address in error for error in errors)
 
 
+@pytest.mark.long
 async def test_a_replica_that_hangs_is_left(start: StartReplicated) -> None:
     replicated = await start()
     (replica,) = replicated.replicas[1]
@@ -252,6 +254,7 @@ async def test_a_replica_that_hangs_is_left(start: StartReplicated) -> None:
         await replicated.reading(1024)
 
 
+@pytest.mark.long
 async def test_a_lagging_replica_is_not_read(start: StartReplicated) -> None:
     replicated = await start(gated=True, replica_lag_bytes_max=10_000)
     (replica,) = replicated.replicas[1]
@@ -273,6 +276,7 @@ async def test_a_lagging_replica_is_not_read(start: StartReplicated) -> None:
         assert await get_all(client) == {b"new"}
 
 
+@pytest.mark.long
 async def test_a_replica_that_has_not_heard_from_its_master_for_long(start: StartReplicated) -> None:
     replicated = await start(gated=True, replica_lag_seconds_max=1.0)
     (master,) = replicated.worker.servers
@@ -285,6 +289,7 @@ async def test_a_replica_that_has_not_heard_from_its_master_for_long(start: Star
     await replicated.reading(1024)
 
 
+@pytest.mark.long
 async def test_a_slot_in_motion_is_read_from_its_master_only(start: StartReplicated) -> None:
     replicated = await start(servers=2)
     worker = replicated.worker
@@ -373,6 +378,7 @@ async def test_caught_up_a_replica_that_is_stopped_while_the_slot_moves(start: S
         await eventually(lambda: is_read_from(client, replica), "reads from the replica")
 
 
+@pytest.mark.long
 async def test_drained_a_read_under_way_at_a_replica_holds_the_lock_up(start: StartReplicated) -> None:
     """If the lock did not wait for the answer, the read could miss a key that has just moved on."""
     replicated = await start(servers=2, lock_drain_seconds=10.0, replica_check_seconds=2.0)
@@ -479,6 +485,7 @@ async def test_promotion_by_the_table(start: StartReplicated) -> None:
         assert await get_all(client) == {b"new"}
 
 
+@pytest.mark.long
 async def test_a_replica_that_is_removed_answers_what_it_owes(start: StartReplicated) -> None:
     replicated = await start(replica_check_seconds=2.0)
     worker = replicated.worker
@@ -507,6 +514,7 @@ async def test_a_replica_that_is_removed_answers_what_it_owes(start: StartReplic
             await eventually(left, "the connections to it to be closed")
 
 
+@pytest.mark.long
 async def test_a_fenced_proxy_reads_from_no_replica(start: StartReplicated) -> None:
     replicated = await start(servers=2)
     worker = replicated.worker

@@ -227,6 +227,7 @@ async def test_requests_in_small_pieces(worker: WorkerHarness) -> None:
     await exchange(worker, sent, expected, pieces=len(sent))
 
 
+@pytest.mark.long
 async def test_large_values(worker: WorkerHarness) -> None:
     async with worker.client() as client:
         for size in (70_000, 1_000_000, 64_000_000):
@@ -371,6 +372,7 @@ async def test_a_server_that_hangs_is_given_up_in_time(start_worker) -> None:  #
             await client.get("k")
 
 
+@pytest.mark.long
 async def test_a_client_that_does_not_read_is_not_buffered_without_end(start_worker) -> None:  # type: ignore[no-untyped-def]
     worker = await start_worker(session_output_pause_bytes=100_000, session_max_pipeline=100, session_stall_seconds=2.0)
     async with worker.client() as client:
@@ -492,6 +494,7 @@ async def test_an_idle_limit_does_not_cut_a_long_reply_short(start_worker) -> No
     writer.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit")
 async def test_running_out_of_file_descriptors_does_not_spin(worker: WorkerHarness) -> None:
     async with worker.client() as client:

@@ -280,6 +280,7 @@ async def test_a_scan_is_over_before_a_long_move_is(start_worker: StartWorker) -
         assert set(seen) == set(KEYS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_no_key_is_missed_while_slots_go_to_and_fro(start_worker: StartWorker, workers: int) -> None:
     """Many scans at once, page by page by either of two proxies, under slots that never come to rest."""

@@ -190,6 +190,7 @@ async def test_a_server_that_was_restarted(worker: WorkerHarness) -> None:
             assert found == [key_at(2).encode(), b"%d" % number]
 
 
+@pytest.mark.long
 async def test_a_restarted_server_has_the_loaded_scripts_before_anybody_asks(worker: WorkerHarness) -> None:
     async with worker.client() as client:
         names = [await client.script_load(f"return {number}") for number in range(250)]
@@ -272,6 +273,7 @@ async def test_scripts_flushed_past_the_proxy_come_back(worker: WorkerHarness) -
         await until(runs)
 
 
+@pytest.mark.long
 async def test_the_first_script_that_is_loaded_is_not_loaded_once_more(worker: WorkerHarness) -> None:
     """Else what another proxy flushes right after would come back with nobody using it."""
     async with worker.client() as client, worker.direct(1) as whole, worker.direct(2) as flushed:

@@ -149,6 +149,7 @@ async def test_the_servers_host_is_verified(
                 await client.get("k")
 
 
+@pytest.mark.long
 async def test_a_server_that_does_not_shake_hands_costs_a_second_at_most(
     start_worker: StartWorker, authority: Authority
 ) -> None:
@@ -173,6 +174,7 @@ async def test_a_server_that_does_not_shake_hands_costs_a_second_at_most(
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 async def test_a_renewed_certificate_is_shown_to_servers(start_worker: StartWorker, authority: Authority) -> None:
     """The proxy's first certificate is one that servers do not take; the second is."""
     other = Authority(Path(authority.file).parent, "other")

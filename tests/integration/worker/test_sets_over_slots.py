@@ -149,6 +149,7 @@ async def test_by_chance_as_a_server_that_writes_short_scores(start_worker: Star
     assert await compare(worker, [a_request(chance) for _ in range(1000)], 2, short=True) > 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_by_chance_while_slots_are_locked_and_then_move(start_worker: StartWorker, protocol: int) -> None:
     worker = await with_plain_redis(start_worker)
@@ -286,6 +287,7 @@ async def test_what_is_more_than_a_client_may_be_owed(start_worker: StartWorker)
             assert await talk.ask(command, first, "large:1", "set:0") == too_many_bytes(command, most)
 
 
+@pytest.mark.long
 async def test_what_many_clients_read_is_bounded_together_and_given_back(start_worker: StartWorker) -> None:
     worker = await with_plain_redis(start_worker)
     large, locked = "large:1", f"{{{KEY}}}locked"

@@ -97,6 +97,7 @@ async def test_requests_to_a_slow_server_are_refused_and_those_to_others_are_ser
         assert await batch("DBSIZE") == b":2\r\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("counts", [False, True])
 async def test_what_is_published_gives_way(start_worker: StartWorker, counts: bool) -> None:
     worker = await started(start_worker, publish_counts_clients=counts)
@@ -167,6 +168,7 @@ async def test_a_server_is_slow_for_all_connections_to_it(start_worker: StartWor
         await until_served(batch, f"GET {slow}", b"$1\r\nv\r\n")
 
 
+@pytest.mark.long
 async def test_which_commands_give_way_is_said_in_words_of_rules(start_worker: StartWorker) -> None:
     users = [USERS[0], {"name": "batch", "password": "b", "sheddable": "+@slow +@write +mget -exec -set"}]
     worker = await start_worker(users=users, backend_reply_seconds=60.0)

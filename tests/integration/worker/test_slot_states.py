@@ -101,6 +101,7 @@ async def test_drained_a_lock_waits_for_what_is_under_way(start_worker: StartWor
         assert (await worker.verdict(epoch)).type == "ack"
 
 
+@pytest.mark.long
 async def test_lock_that_does_not_drain_is_refused_and_given_up(start_worker: StartWorker) -> None:
     worker = await start_worker(lock_drain_seconds=1.0)
     async with worker.client() as client, worker.client() as second:
@@ -152,6 +153,7 @@ async def test_a_lock_acknowledged_before_is_kept_when_a_later_one_is_refused(st
         assert await source.exists(KEY) == 0
 
 
+@pytest.mark.long
 async def test_drained_a_lost_connection_is_ended_first(start_worker: StartWorker) -> None:
     """The commands of a lost connection may still be in the server's socket buffer when a lock is asked for."""
     worker = await start_worker(backend_reply_seconds=1.0, lock_drain_seconds=1.0)
@@ -469,6 +471,7 @@ async def test_absent_first_what_one_table_cleared_is_looked_for_again_by_the_ne
         assert replies[1] == b"2"
 
 
+@pytest.mark.long
 async def test_a_move_that_is_given_up_lets_its_session_ask_for_another_connection(start_worker: StartWorker) -> None:
     """The time limits are still watched after a session opens a connection just as one of them runs out."""
     worker = await start_worker(move_seconds=0.3, lock_hold_seconds=0.3, backend_connect_seconds=1.0)
@@ -489,6 +492,7 @@ async def test_a_move_that_is_given_up_lets_its_session_ask_for_another_connecti
                 await client.get(KEY)
 
 
+@pytest.mark.long
 async def test_moves_that_stand_behind_slow_ones_are_given_up_in_time(start_worker: StartWorker) -> None:
     worker = await start_worker(move_seconds=2.0)
     keys = [f"{{{KEY}}}{number}" for number in range(12 * BATCH_KEYS)]
@@ -579,6 +583,7 @@ async def test_one_owner_a_new_identity_sends_nothing_by_the_old_table(start_wor
         assert await old.get(other) is None
 
 
+@pytest.mark.long
 async def test_a_server_that_has_left_the_table_holds_nothing_up(start_worker: StartWorker) -> None:
     worker = await start_worker(backend_reply_seconds=1.0, lock_drain_seconds=1.0)
     async with worker.client() as client:

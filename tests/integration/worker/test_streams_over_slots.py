@@ -76,6 +76,7 @@ async def test_by_chance_as_one_redis(start_worker: StartWorker, protocol: int) 
     assert await compare(worker, [a_request(chance) for _ in range(1000)], protocol) > 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_by_chance_while_slots_are_locked_and_then_move(start_worker: StartWorker, protocol: int) -> None:
     worker = await with_plain_redis(start_worker)

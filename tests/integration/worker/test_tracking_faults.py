@@ -56,6 +56,7 @@ async def test_a_server_that_hangs(start_worker: StartWorker) -> None:
     assert all(client.flushes for client in load.clients)
 
 
+@pytest.mark.long
 async def test_slots_that_move_there_and_back(worker: WorkerHarness) -> None:
     slots = sorted({slot_of(key) for key in KEYS if slot_of(key) < 512})
 
@@ -127,6 +128,7 @@ async def test_another_master_with_other_data(start_worker: StartWorker) -> None
     assert all(client.flushes >= ROUNDS for client in load.clients)
 
 
+@pytest.mark.long
 async def test_a_proxy_that_is_fenced_or_stands_down(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=2, lock_hold_seconds=0.2)
     master, replica = worker.addresses

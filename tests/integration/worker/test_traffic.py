@@ -77,6 +77,7 @@ def keys_of(group: int, count: int) -> list[str]:
     return list(found.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tls", [False, True])
 async def test_all_that_clients_do_is_counted_exactly(start_worker: StartWorker, tmp_path: Path, tls: bool) -> None:
     """given GETs, SETs and errors, one by one and in a pipeline, and an MGET of keys of two servers."""
@@ -125,6 +126,7 @@ async def test_all_that_clients_do_is_counted_exactly(start_worker: StartWorker,
     assert sums.users == {"default": [6 * 7 + 1, 6, sent, 6 * len(replies) + 4 + 6 * len(value)]}
 
 
+@pytest.mark.long
 async def test_a_server_that_is_killed_has_an_error_for_each_request(worker: WorkerHarness) -> None:
     key = keys_of(2, 1)[0]
     async with worker.client(retry=Retry(NoBackoff(), 0)) as client:
@@ -142,6 +144,7 @@ async def test_a_server_that_is_killed_has_an_error_for_each_request(worker: Wor
     assert sums.users["default"][:2] == [20, 20]
 
 
+@pytest.mark.long
 async def test_each_user_has_what_its_clients_did(start_worker: StartWorker) -> None:
     users = [{"name": name, "password": "p"} for name in ("one", "two")]
     worker = await start_worker(users=users)

@@ -151,6 +151,7 @@ async def test_absent_first_every_key_moves_before_exec(start_worker: StartWorke
         assert sorted(await worker.keys(2)) == [b"{t}a", b"{t}b", b"{t}d"]
 
 
+@pytest.mark.long
 async def test_an_exec_that_cannot_be_sent_ends_its_transaction(start_worker: StartWorker) -> None:
     worker = await start_worker(lock_hold_seconds=0.2, move_seconds=0.3, backend_connect_seconds=1.0)
     async with Talk(worker.settings.listen) as talk:

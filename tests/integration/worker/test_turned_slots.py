@@ -103,6 +103,7 @@ async def test_drained_a_turn_waits_for_keys_on_their_way(start_worker: StartWor
         assert LEFT in await keys_at(worker, 1)
 
 
+@pytest.mark.long
 async def test_drained_a_turn_waits_until_a_lost_move_is_ended(start_worker: StartWorker) -> None:
     """A step that was given up may still be in its server's socket buffer."""
     worker = await start_worker(lock_drain_seconds=1.0, move_seconds=1.5)

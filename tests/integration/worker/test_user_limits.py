@@ -67,6 +67,7 @@ async def test_what_is_above_the_limit_waits_for_its_turn_and_others_do_not(star
         assert delayed.limited["tenant"].refused == 0
 
 
+@pytest.mark.long
 async def test_limits_change_while_clients_are_there_and_go_with_the_user(start_worker: StartWorker) -> None:
     worker = await start(start_worker)
     async with connected(worker.settings.listen, "tenant t") as client:

@@ -210,6 +210,7 @@ async def test_absent_first_keys_move_before_watch_and_before_exec(start_worker:
         assert await target.get(KEY) == b"theirs"
 
 
+@pytest.mark.long
 async def test_watch_waits_for_a_locked_slot(start_worker: StartWorker) -> None:
     worker = await start_worker(lock_hold_seconds=3.0, own_connections=1)
     async with Talk(worker.settings.listen) as talk:

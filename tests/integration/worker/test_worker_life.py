@@ -189,6 +189,7 @@ async def test_a_worker_that_does_not_understand_its_supervisor_ends_and_says_wh
     assert event["reason"].removeprefix("a message came that cannot be used: ").startswith(reason)
 
 
+@pytest.mark.long
 async def test_final_fence_what_another_identity_knows_does_not_count(start_worker: StartWorker) -> None:
     worker = await start_worker(servers=1)
 

@@ -45,6 +45,7 @@ class Losses:
     async def look(self) -> None: ...
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Kind.SWEEP_HELD, Kind.FENCE_FORGOTTEN])
 async def test_a_server_that_came_back_with_older_data_is_known_where_its_restart_is_broken_off(
     kind: Kind, tmp_path: Path

@@ -98,6 +98,7 @@ async def test_a_long_answer_counts_for_the_requests_that_it_kept_away() -> None
     assert min(sample.seconds for sample in together) >= 0
 
 
+@pytest.mark.long
 async def test_a_slow_server_is_asked_as_often_as_a_fast_one() -> None:
     """given answers that take three quarters of the interval, they do not make it longer."""
     async with SlowServer(0.03).running() as server, probing(server.address, 0.04) as samples:

@@ -223,6 +223,7 @@ async def test_a_cancelled_rest_is_not_taken_for_work() -> None:
     await asyncio.wait_for(pace.admit(1, 1), 0.2)
 
 
+@pytest.mark.long
 @in_virtual_time
 async def test_who_is_held_back_looks_how_its_servers_are_in_quiet() -> None:
     """given servers that take 12 ms whether keys move or not, that is allowed for after one rest for measuring."""

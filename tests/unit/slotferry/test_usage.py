@@ -16,6 +16,7 @@ def refused(*words: str) -> str:
     return " ".join(run.stderr.replace("│", " ").split())
 
 
+@pytest.mark.long
 def test_an_option_at_the_wrong_side_of_the_verb_is_told_where_it_goes() -> None:
     assert "behind the verb: slotferry VERB --topom" in refused("--topom", "http://127.0.0.1:1", "status")
     assert "before the verb: slotferry --context ... VERB" in refused("status", "--context", "local")
@@ -23,6 +24,7 @@ def test_an_option_at_the_wrong_side_of_the_verb_is_told_where_it_goes() -> None
     assert "the verb:" not in refused("status", "--nothing")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -48,11 +50,13 @@ def test_a_word_that_is_meant_is_told(words: tuple[str, ...], sentence: str) -> 
     assert sentence in refused(*words)
 
 
+@pytest.mark.long
 def test_a_verb_that_is_not_there_is_not_proposed() -> None:
     assert "Did you mean" not in refused("config", "delete")
     assert "--slots" not in refused("pause", "0-7")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("context", "list"), ("config", "topom"), ("--help",)])
 def test_a_full_disk_is_a_sentence(words: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:

@@ -81,6 +81,7 @@ async def test_silence_and_nonsense_are_none(answer: bytes) -> None:
         await one.close()
 
 
+@pytest.mark.long
 async def test_what_a_process_was_held_up_itself_is_no_silence_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = asyncio.sleep
     silent: list[float] = []

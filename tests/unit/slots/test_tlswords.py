@@ -66,6 +66,7 @@ async def test_a_server_whose_certificate_has_expired(authority: Authority) -> N
         assert in_words(await failure(port, ServerTls(authority.file))) == "its certificate has expired"
 
 
+@pytest.mark.long
 async def test_a_server_without_tls(authority: Authority) -> None:
     async with server(None) as port:
         assert in_words(await failure(port, ServerTls(authority.file))).startswith("it speaks no TLS")

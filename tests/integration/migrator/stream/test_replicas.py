@@ -377,6 +377,7 @@ async def test_a_replica_that_stands_still_at_the_lock_holds_it_no_longer_than_i
         await group.level(group.copy(group.other), group.other)
 
 
+@pytest.mark.long
 async def test_a_replica_that_refuses_is_passed_over(group: Group) -> None:
     async with client_of(group.one) as replica:
         await replica.execute_command("ACL", "SETUSER", "default", "-psync")
@@ -385,6 +386,7 @@ async def test_a_replica_that_refuses_is_passed_over(group: Group) -> None:
     await group.level(group.copy(group.one, group.other), group.pair.source)
 
 
+@pytest.mark.long
 async def test_level_no_replica_is_followed_if_its_master_does_not_say_who_follows_it(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +429,7 @@ async def test_a_master_that_would_count_the_link_is_noticed_before_the_lock(gro
     await group.level(group.copy(group.other), group.other)
 
 
+@pytest.mark.long
 async def test_a_cut_before_the_snapshot_of_a_replica_is_whole_is_its_loss(group: Group) -> None:
     async with client_of(group.one) as replica:
         await replica.config_set("rdb-key-save-delay", 20_000)

@@ -173,6 +173,7 @@ async def test_level_with_all_types_and_deadlines_under_writes(
     assert sum(writer.written for writer in writers) > 1000
 
 
+@pytest.mark.long
 async def test_hidden_and_one_way_only_moving_slots_come_and_the_source_keeps_all(
     pair: Pair, copy: RunningCopy, source: Redis, target: Redis
 ) -> None:
@@ -255,6 +256,7 @@ async def test_level_a_copy_that_was_never_nearly_level_is_not_settled(copy: Run
         await copy.settle(MOVING)
 
 
+@pytest.mark.long
 async def test_big_values_of_every_type(pair: Pair, copy: RunningCopy, source: Redis) -> None:
     pipe = source.pipeline(transaction=False)
     many = range(20_000)
@@ -316,6 +318,7 @@ async def test_persist_right_before_a_deadline_keeps_the_key(
     assert {await target.pttl(key) for key in moved} == {-1}
 
 
+@pytest.mark.long
 async def test_what_is_left_of_a_copy_that_is_closed_begins_anew(
     pair: Pair, copy: RunningCopy, source: Redis, target: Redis, tmp_path: Path
 ) -> None:
@@ -436,6 +439,7 @@ async def test_a_request_that_topom_has_broken_off_takes_no_connection_from_a_la
     assert await target.get("string:1") == await source.get("string:1")
 
 
+@pytest.mark.long
 async def test_a_target_that_begins_to_evict_voids_the_copy(copy: RunningCopy, source: Redis, target: Redis) -> None:
     await source.set("string:1", "value")
     await copy.nearly_level()
@@ -512,6 +516,7 @@ async def far(pair: Pair, source: Redis, tmp_path: Path) -> AsyncIterator[tuple[
     await relay.stop()
 
 
+@pytest.mark.long
 async def test_a_copy_whose_stream_is_late_is_not_nearly_level(
     pair: Pair, far: tuple[RunningCopy, Relay], source: Redis
 ) -> None:

@@ -96,6 +96,7 @@ def deadlines(client: redis.Redis) -> dict[Place, int]:
         return {(key.database, key.name): key.deadline_ms for key in Snapshot(file, str(path), 0) if key.deadline_ms}
 
 
+@pytest.mark.long
 async def test_every_key_of_wanted_slots_is_equal_at_its_target_and_no_other_is_there(
     three: list[RedisServer],
 ) -> None:

@@ -193,6 +193,7 @@ async def running(tmp_path: Path) -> AsyncIterator[dict[str, RedisServer]]:
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", servers.NAMES)
 async def test_every_value_is_the_same_at_every_server(running: dict[str, RedisServer], source: str) -> None:
     if source not in running:

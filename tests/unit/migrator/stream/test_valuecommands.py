@@ -134,6 +134,7 @@ def test_a_larger_value_comes_as_all_its_elements_behind_what_is_open(value: byt
     assert [isinstance(item, Batch) and item.keys for item, _ in (first, last)] == [1, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("elements", "keys"), [(1, 200), (64, 4), (128, 1), (500, 1)])
 def test_few_sorted_sets_are_in_a_batch_because_a_packed_one_is_gone_through_for_each_element(
     elements: int, keys: int

@@ -303,6 +303,7 @@ async def test_a_dead_worker_is_replaced_and_the_others_are_not_disturbed(proxy:
     assert {(await worker.next("ask"))["question"]["what"] for worker in (workers[1], newcomer)} == {"statistics"}
 
 
+@pytest.mark.long
 async def test_a_hung_worker_is_replaced(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, workers, _ = await proxy.begin()
     workers[1].order(do="chatter")
@@ -626,6 +627,7 @@ async def test_a_second_stop_ends_at_once(proxy: Proxy) -> None:
             os.kill(worker.pid, 0)
 
 
+@pytest.mark.long
 async def test_stopping_before_topom_was_ever_reached(topom: FakeTopom, director: Director) -> None:
     await topom.stop()
     async with running(topom, director) as proxy:

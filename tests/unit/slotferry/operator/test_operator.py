@@ -225,6 +225,7 @@ def test_a_verb_prints_yaml(seen: list[httpx.Request], line: str, family: str, e
     assert yaml.safe_load(result.stdout) == ANSWERS[seen[-1].method, seen[-1].url.path]
 
 
+@pytest.mark.long
 def test_every_verb_that_asks_topom_takes_the_same_forms() -> None:
     def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, command

@@ -99,6 +99,7 @@ async def test_a_client_that_takes_nothing_more_of_a_stream_is_cut_off(
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 async def test_a_client_that_reads_slowly_gets_all(topom: Topom) -> None:
     loop = asyncio.get_running_loop()
     with await topom.ask("/whole") as connection:

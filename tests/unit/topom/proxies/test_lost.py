@@ -182,6 +182,7 @@ async def test_who_never_said_that_it_stands_down_is_waited_for() -> None:
         await case.settled()
 
 
+@pytest.mark.long
 async def test_a_replica_that_the_lost_proxy_may_not_know_does_not_take_over() -> None:
     """given a proxy that has not acknowledged the table with a replica, it may serve without asking that replica."""
     case = Case()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import hiredis
+import pytest
 
 from slots.access import ServerAccess
 from slots.probing import Probing
@@ -69,6 +70,7 @@ async def test_a_server_that_never_answered_has_been_silent_only_after_a_while()
         await probing.close()
 
 
+@pytest.mark.long
 async def test_a_process_is_asked_once_who_it_is() -> None:
     """run-id: and it is asked again over a new connection, which may lead to another process."""
     asked: list[list[bytes]] = []

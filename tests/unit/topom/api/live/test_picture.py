@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def taken(page: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
     return page
 
 
+@pytest.mark.long
 @given(old=PICTURES, new=PICTURES)
 def test_what_was_plus_what_changed_is_what_is(old: Picture, new: Picture) -> None:
     new = replace(new, heat={**old.heat, **new.heat}, events=max(old.events, new.events, key=len))

@@ -33,6 +33,7 @@ SIZES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("owners", [(1, 2, 3), (1,), (0, 1, 2, 3)], ids=["random", "one", "some-offline"])
 @pytest.mark.timeout(300)
@@ -104,6 +105,7 @@ def test_a_new_group_costs_little_more_than_what_it_gets() -> None:
     assert fleet.cost(moves) <= 1.03 * fewest(fleet)
 
 
+@pytest.mark.long
 def test_the_largest_fleet_is_planned() -> None:
     fleet = zipf(16384, 1000, 0.5, 1)
     moves = moved(fleet)
@@ -142,6 +144,7 @@ def test_no_plan_makes_it_worse(fleet: Fleet) -> None:
         assert placed < fleet.excess() or not moves
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets(drains=False))
 def test_groups_in_their_bands_are_left_alone(fleet: Fleet) -> None:
@@ -165,6 +168,7 @@ def test_plans_are_deterministic_whatever_the_order(fleet: Fleet, rng: random.Ra
     assert other.plan() == fleet.plan()
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets(actions=False))
 def test_carried_out_plans_are_followed_by_none(fleet: Fleet) -> None:

@@ -1,5 +1,6 @@
 """What a plan costs."""
 
+import pytest
 from hypothesis import given, settings
 
 from slots.group import Group
@@ -59,6 +60,7 @@ def test_what_nobody_knows_is_none() -> None:
     assert found["groups"][0]["before"] == {"slots": 2, "bytes": None, "keys": None, "percent_off": None}
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets())
 def test_the_figures_agree_with_the_plan(fleet: Fleet) -> None:

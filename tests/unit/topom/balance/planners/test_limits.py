@@ -23,6 +23,7 @@ def short_searches() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets(), st.sampled_from(POLICIES), st.integers(0, 12) | st.none(), st.integers(0, 10**6) | st.none())
 def test_limits_are_kept(fleet: Fleet, policy: str, most_slots: int | None, most_bytes: int | None) -> None:
@@ -76,6 +77,7 @@ def test_codis_drains_a_group() -> None:
     assert {group: owners.count(group) for group in (1, 2, 3)} in ({1: 5, 2: 0, 3: 4}, {1: 4, 2: 0, 3: 5})
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(fleets())
 def test_codis_leaves_nothing_that_rests_in_drained_groups(fleet: Fleet) -> None:

@@ -43,6 +43,7 @@ def excess(fleet: Fleet, plan: list[Move]) -> int:
     return sum(max(0, total[group_id] - limit) for group_id, limit in most(fleet).items())
 
 
+@pytest.mark.long
 @given(fleets(drains=False))
 def test_no_group_is_worse_off(fleet: Fleet) -> None:
     # Given: no slot has to go somewhere.
@@ -76,6 +77,7 @@ def test_a_plan_moves_what_may_move_and_empties_groups_to_drain(fleet: Fleet) ->
             assert slot.id in moved
 
 
+@pytest.mark.long
 @given(fleets(), st.data())
 def test_a_closed_group_gets_no_slot_of_any_kind(fleet: Fleet, data: st.DataObject) -> None:
     closed = data.draw(st.frozensets(st.sampled_from(fleet.takers)))
@@ -83,6 +85,7 @@ def test_a_closed_group_gets_no_slot_of_any_kind(fleet: Fleet, data: st.DataObje
     assert not closed & {move.target for move in moves(fleet)}
 
 
+@pytest.mark.long
 @given(fleets(), st.data())
 def test_a_group_gets_no_slot_that_is_barred_from_it(fleet: Fleet, data: st.DataObject) -> None:
     barred = data.draw(

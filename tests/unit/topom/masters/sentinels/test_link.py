@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from slots.access import ServerAccess
 from topom.masters.sentinels.link import SentinelLink
 
@@ -9,6 +11,7 @@ SAVING_SECONDS = 2.0
 """A Sentinel was seen to flush its file for so long while others wrote to the same disk."""
 
 
+@pytest.mark.long
 async def test_a_sentinel_that_saves_its_file_is_waited_for() -> None:
     asked: list[bytes] = []
 
