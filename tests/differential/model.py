@@ -103,7 +103,7 @@ class Client:
             return False
         together = self._slots_of(keys)
         if self.in_transaction or called == "WATCH":
-            if called in ("CLIENT", "CONFIG") or for_every_server(command):
+            if called in ("CLIENT", "CONFIG", *SUBSCRIBING) or for_every_server(command):
                 return False
             return len(self.bound | together) <= 1
         if called in ("MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH", "LMPOP", "ZMPOP", *COMPUTED):
