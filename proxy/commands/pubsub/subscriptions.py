@@ -362,6 +362,8 @@ class Subscriptions:
         if leaving.kept is None:
             session.push(data)
             return
+        if session.closed:
+            return
         leaving.kept.append(data)
         self._kept[session] = self._kept.get(session, 0) + len(data)
         if self._kept[session] > self._services.settings.session_output_limit_bytes:
