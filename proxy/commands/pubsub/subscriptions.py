@@ -359,9 +359,12 @@ class Subscriptions:
                 push_in_turn(session, data)
 
     def _give_leaving(self, session: Session, leaving: Leaving, data: bytes) -> None:
-        if leaving.kept is None:
+        if leaving.kept is None and session not in self._behind:
             session.push(data)
             return
+        if leaving.kept is None:
+            # in-order: earlier messages of the channel wait, too.
+            leaving.kept = []
         if session.closed:
             return
         leaving.kept.append(data)

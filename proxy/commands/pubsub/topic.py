@@ -23,7 +23,7 @@ class Leaving:
         self.mark = joining or 0
         """The first one after which messages are for it."""
         self.kept: list[bytes] | None = [] if self.joining else None
-        """Messages for it, between the confirmations of its joining and of its leaving. None: it hears them at once."""
+        """Messages that it gets with the confirmation, behind what it waits for. None: it hears them at once."""
 
 
 class Topic:

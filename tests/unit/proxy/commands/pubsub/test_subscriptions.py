@@ -329,6 +329,24 @@ async def test_the_confirmation_of_a_joining_before_is_not_that_of_the_later_one
     assert (listener.heard, len(listener.behind)) == ([], 1)
 
 
+async def test_in_order_whoever_leaves_while_its_messages_wait_hears_the_last_ones_behind_them(
+    played: Played, direct: redis.asyncio.Redis
+) -> None:
+    listener, other = Listener(), Listener()
+    await played.joined(listener, b"c")
+    await played.joined(other, b"c")
+    await played.join(listener, b"new")
+    await direct.publish("new", "0")
+    await direct.publish("c", "1")
+    await until_heard(other, 1)
+    await played.leave(listener, b"c")
+    await direct.publish("c", "2")
+    await until_heard(other, 2)
+    assert (listener.heard, listener.behind) == ([], [message(b"new", b"0"), message(b"c", b"1")])
+    kept = played.hub.left(listener, Kind.CHANNEL, [b"c"])  # type: ignore[arg-type]
+    assert kept == message(b"c", b"2"), "with the confirmation, which comes behind the others"
+
+
 async def test_bounded_whoever_has_too_much_kept_for_its_end_is_closed(
     played: Played, direct: redis.asyncio.Redis
 ) -> None:
