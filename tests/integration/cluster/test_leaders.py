@@ -148,9 +148,11 @@ async def test_users_outlive_the_leader_and_a_leader_that_wakes_brings_none_back
 async def test_a_leader_that_is_paused_while_slot_rules_change(cluster: SeveralTopoms) -> None:
     """All proxies have locked for it when it is paused. Its successor takes the change back, and makes it anew."""
     former = await cluster.all_well()
-    queue, rule = "bull:0:0", {"pattern": "bull:(*):*", "database": None}
+    rule = {"pattern": "bull:(*):*", "database": None}
     slots = (await cluster.api.slots())["slots"]
+    # Its server is the one whose writes wait. A key of that server would wait there, if the lock is not there yet.
     tag = next(f"{{{number}}}" for number in range(100) if is_of_group_1(slots, f"{{{number}}}"))
+    queue = next(f"bull:{number}:0" for number in range(100) if not is_of_group_1(slots, f"bull:{number}:0"))
     async with (
         plain_client(cluster.proxy_addresses[0]) as client,
         plain_client(cluster.proxy_addresses[1]) as other,
