@@ -62,8 +62,8 @@ class Acknowledgements:
         for older in self._tables:
             if older.epoch >= table.epoch:
                 break
-            if table.coming is not None and table.coming != older.coming:
-                # Which keys the groups have is about to be looked at.
+            if table.coming not in (None, older.coming) or table.rules not in (older.rules, older.coming):
+                # Commands for some key went to a slot that is not its slot by now, or that is not settled.
                 found.update(*(reached(slot) for slot in older.slots))
             for before, now in zip(older.slots, table.slots, strict=True):
                 if before is not now and before != now:

@@ -227,6 +227,8 @@ async def _over(client: TopomClient, begun: Answer, limit: float) -> Answer:
                     patience.bear(error)
                     continue
                 if now["change"] is None or now["change"]["began_at"] != begun["change"]["began_at"]:
+                    if not begun["change"]["dry_run"] and now["rules"] == begun["change"]["rules"]:
+                        return {**now, "change": {**begun["change"], "stage": "done"}}
                     raise TopomError(
                         "another topom leads by now, and has let the slot rules be as they were; try again"
                     )

@@ -11,15 +11,15 @@ A key whose slot changes may have another group by the new rules, and clients wo
 4. The new rules are stored. A proxy that has their table finds each key where it was, and one that has not yet keeps
    clients off the keys whose slot has changed (**one-owner**).
 
-If anything fails before step 4, the coming rules are taken back. So does a topom that begins to lead. From step 2 on no
-slot changes its group, and nothing is swept. **bounded**: step 2 takes ``barrier_seconds`` at most, step 3
+If anything fails before step 4, the coming rules are taken back. So does a topom that begins to lead. If a write fails
+that may be in the store all the same, the change goes on until topom knows which rules hold. From step 2 on no slot
+changes its group, and nothing is swept. **bounded**: step 2 takes ``barrier_seconds`` at most, step 3
 :data:`MOST_SECONDS`. If topom dies, proxies go on to serve all other keys, for each ends its lock by itself.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -123,6 +123,8 @@ class RuleChanges(Loop):
         self._count_keys = count
         self._barrier_seconds = barrier_seconds
         self._task: asyncio.Task[None] | None = None
+        self._takes_back = False
+        self._leaves = False  # this topom leads no more
         self.last: RuleChange | None = None
         """The change that is under way, or the last one since this topom leads."""
 
@@ -133,8 +135,9 @@ class RuleChanges(Loop):
         finally:
             if self._task is not None:
                 # Also while it is being taken back: the next topom to lead does that.
+                self._leaves = True
                 self._task.cancel()
-            await self.cancel()
+                await asyncio.wait([self._task])
 
     async def look(self) -> Look:
         """Say how the change goes; it is a task of its own."""
@@ -156,6 +159,7 @@ class RuleChanges(Loop):
         if self._task is not None:
             raise RulesChange("the slot rules are being changed already; slotferry rules list shows how that goes")
         self._require(self._ledger.state)
+        self._takes_back = False
         self.last = change = RuleChange(rules, dry, time.time())
         self._task = asyncio.create_task(self._follow(change), name="slot rules")
         self._task.add_done_callback(self._forget)
@@ -163,13 +167,12 @@ class RuleChanges(Loop):
         return change
 
     async def cancel(self) -> None:
-        """End the change that is under way, if one is; the old rules hold then."""
+        """End the change that is under way, if one is. The old rules hold then, or the new ones if it was too late."""
         if self._task is not None:
             # What ends already goes on until the coming rules are taken back, for nobody else would do that.
-            if self.last is not None and self.last.stage in RUNNING:
+            if not self._takes_back:
                 self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([self._task])
+            await asyncio.wait([self._task])
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -178,26 +181,34 @@ class RuleChanges(Loop):
             log.error("rules_change_failed", reason=str(error) or type(error).__name__)
 
     async def _follow(self, change: RuleChange) -> None:
+        reason: Reason | None = None
         fault: Exception | None = None
         try:
             await self._carry_out(change)
         except TimeoutError:
-            change.reason = Reason.now(
-                Kind.SERVER, "the keys could not be counted in time", "try again at a quiet hour"
-            )
+            reason = Reason.now(Kind.SERVER, "the keys could not be counted in time", "try again at a quiet hour")
         except (TopomError, MigrationError) as error:
-            change.reason = Reason.of(error)
+            reason = Reason.of(error)
         except Exception as error:
-            change.reason, fault = Reason.now(Kind.FAULT, f"it broke off: {error!r}"), error
+            reason, fault = Reason.now(Kind.FAULT, f"it broke off: {error!r}"), error
         finally:
-            only_counted = change.stage in (Stage.COUNTING, Stage.COUNTED)
-            if change.stage in RUNNING:
-                change.stage = Stage.FAILED if change.reason is not None else Stage.CANCELLED
-            if not only_counted:
-                await self._take_back()
+            await self._end(change, reason)
         log.info("rules_change_ended", stage=change.stage, reason=str(change.reason or ""))
         if fault is not None:
             raise fault
+
+    async def _end(self, change: RuleChange, reason: Reason | None) -> None:
+        """Say how a change ended. One that may be in the store goes on until the ledger knows which rules hold."""
+        locked = change.stage in (Stage.LOCKING, Stage.CHECKING)
+        try:
+            if locked:
+                await self._take_back()
+        finally:
+            if locked and self._ledger.table.rules == change.rules:
+                # The store has the last write, although that failed, or nobody waited for it.
+                change.stage = Stage.DONE
+            elif change.stage in RUNNING:
+                change.stage, change.reason = Stage.CANCELLED if reason is None else Stage.FAILED, reason
 
     async def _carry_out(self, change: RuleChange) -> None:
         if change.rules == self._ledger.table.rules:
@@ -272,11 +283,13 @@ class RuleChanges(Loop):
                 raise RulesWait(f"{member.describe()}: {why}; upgrade it, or remove it")
 
     async def _take_back(self) -> None:
-        """Let the old rules go on, if a change was not over, however long the store is away."""
+        """Let the old rules go on, if a change was not over, however long the store is away. The ledger knows then
+        which rules hold, unless another topom leads."""
 
         def back(state: ClusterState, epoch: int) -> ClusterState:
             return state if state.table.coming is None else with_rules(state, epoch, state.table.rules, None)
 
+        self._takes_back = True
         backoff = Backoff(STORE_SECONDS, STORE_SECONDS_MAX)
         while True:
             try:
@@ -287,6 +300,8 @@ class RuleChanges(Loop):
                 return  # the next leader does it
             except TopomError as error:
                 log.warning("rules_not_taken_back", reason=str(error))
+                if self._leaves:
+                    return
                 await asyncio.sleep(backoff.next())
 
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from proxy.supervisor import acknowledging
 from proxy.supervisor.acknowledging import Acknowledgements, reached
+from slots.keyslots import KeySlots
 from slots.rules import SlotRule
 from slots.slot import Action, Slot
 from slots.states import SlotState
@@ -12,6 +13,7 @@ from slots.table import SlotTable
 from tests.unit.proxy.proxy_fakes import table
 
 NONE: frozenset[int] = frozenset()
+KEYS = tuple(b"%b:%d:%d" % (name, one, other) for name in (b"a", b"b", b"d") for one in range(3) for other in range(3))
 
 
 def received(*tables: SlotTable) -> Acknowledgements:
@@ -183,6 +185,59 @@ def test_a_lock_of_all_slots_waits_for_the_dead_of_every_group() -> None:
     # Other keys are looked at for other rules.
     acks.received(replace(coming, epoch=4, coming=(SlotRule("rq:*"),), unknown=()))
     assert acks.next(4, {1}) is None
+
+
+A, B, C = (SlotRule("a:(*):*"),), (SlotRule("b:(*):*"),), (SlotRule("c:(*):*"),)
+ruled = st.tuples(st.sampled_from([(), A, B]), st.sampled_from([None, (), A, B]))
+
+
+def by_rules(epoch: int, rules: tuple[SlotRule, ...], coming: tuple[SlotRule, ...] | None = None) -> SlotTable:
+    return replace(table(epoch, 1, 2), rules=rules, coming=coming, unknown=())
+
+
+def test_the_outcome_of_a_change_of_rules_does_not_wait_for_the_dead() -> None:
+    """They sent nothing for a key whose slot changes."""
+    for outcome in (B, A):
+        acks = received(by_rules(1, A, B))
+        acks.next(1, NONE)
+        acks.received(by_rules(2, outcome))
+        assert acks.next(2, {1, 2}) == 2
+
+
+def test_other_rules_wait_for_the_dead_though_the_change_was_missed() -> None:
+    acks = received(by_rules(1, A))
+    acks.next(1, NONE)
+    # The table by which all slots are locked never came.
+    acks.received(by_rules(3, B))
+    for group in (1, 2):
+        assert acks.next(3, {group}) is None
+        assert acks.withheld(3, {group}) == {group}
+    assert acks.next(3, NONE) == 3
+
+
+def test_the_same_coming_rules_wait_for_the_dead_where_other_rules_hold() -> None:
+    acks = received(by_rules(1, A, B))
+    acks.next(1, NONE)
+    # A dead worker may have a command for a key that has one slot by A and B, and another one by C.
+    acks.received(by_rules(5, C, B))
+    assert acks.next(5, {2}) is None
+    assert acks.next(5, NONE) == 5
+
+
+@given(st.lists(ruled, min_size=2, max_size=6), st.integers(1, 6))
+def test_no_key_changes_its_slot_while_the_dead_may_have_commands_for_it(
+    history: list[tuple[tuple[SlotRule, ...], tuple[SlotRule, ...] | None]], applied: int
+) -> None:
+    def used(one: SlotTable, key: bytes) -> int | None:
+        """The slot for which clients' commands for a key are sent; None if they are not."""
+        slots = {KeySlots("crc32", 16, rules).slot_of(0, key) for rules in (one.rules, one.coming) if rules is not None}
+        return slots.pop() if len(slots) == 1 else None
+
+    tables = [by_rules(epoch, *rules) for epoch, rules in enumerate(history, 1)]
+    epoch = received(*tables).next(applied, {1})
+    for before in tables[: (epoch or 1) - 1]:
+        for key in KEYS:
+            assert used(before, key) in (None, used(tables[(epoch or 1) - 1], key))
 
 
 def test_a_refused_lock_of_a_group_or_of_all_slots_is_never_acknowledged() -> None:

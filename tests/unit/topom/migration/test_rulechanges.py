@@ -351,6 +351,162 @@ async def test_a_change_that_is_cancelled_while_it_is_being_stored_is_taken_back
     assert (of.last.stage, one.ledger.table.coming, one.ledger.table.rules) == (Stage.CANCELLED, None, ())
 
 
+class LeavingStore(MemoryStore):
+    """A store that can be away."""
+
+    away = False
+
+    def check(self) -> None:
+        if self.away:
+            raise StoreError("the store is away")
+
+
+async def last_write_fails(write: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, LeavingStore, RuleChanges]:
+    """A change whose last write has failed; ``write`` says whether the store has it. The store is away by now."""
+    store = LeavingStore()
+    one = await Bench(store).start()
+    await one.edit(lambda table, epoch: topology.add_group(table, epoch, 1, ["s1:6379"]))
+    await one.edit(lambda table, epoch: topology.assign(table, epoch, range(16), 1))
+    counts, failed, real = Counts(), asyncio.Event(), MemoryBook.write
+
+    async def writes(book: MemoryBook, *arguments: Any) -> None:
+        counted = len(counts.placings) == 2
+        try:
+            await real(book, *arguments)
+        except StoreError:
+            if counted:
+                store.away = True
+                failed.set()
+            raise
+
+    async def then(number: int) -> None:
+        if number == 2:
+            setattr(store, write, 1)
+
+    monkeypatch.setattr(MemoryBook, "write", writes)
+    counts.then = then
+    of = changes(one, counts)
+    of.begin(RULES, dry=False)
+    await failed.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return one, store, of
+
+
+@pytest.mark.parametrize("write", ["fail_before", "fail_after"])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_change_ends_once_it_is_known_which_rules_the_store_has(
+    write: str, cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, store, of = await last_write_fails(write, monkeypatch)
+    assert of.last is not None
+    assert (of.last.stage, of.last.reason) == (Stage.CHECKING, None)
+    cancelling = asyncio.create_task(of.cancel()) if cancelled else None
+    await asyncio.sleep(0.01)
+    assert of.last.stage is Stage.CHECKING
+    store.away = False
+    done = await over(of)
+    if cancelling is not None:
+        await cancelling
+    table = one.ledger.table
+    if write == "fail_after":
+        assert (done.stage, done.reason, table.rules, table.coming) == (Stage.DONE, None, RULES, None)
+        assert any(event.what == What.RULES_CHANGED for event in one.ledger.state.events)
+        return
+    assert (done.stage, table.rules, table.coming) == (Stage.FAILED, (), None)
+    assert done.reason is not None
+    assert "the disk is full" in done.reason.what
+
+
+async def test_a_topom_that_ends_does_not_wait_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one that leads finds out which rules hold."""
+    _, _, of = await last_write_fails("fail_before", monkeypatch)
+    running = asyncio.create_task(of.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    async with asyncio.timeout(30):
+        await asyncio.wait([running])
+    assert not of.under_way
+
+
+async def test_a_topom_that_ends_amid_a_count_tries_once_to_take_the_change_back(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await bench()
+    counts, reached, tried = Counts(), asyncio.Event(), 0
+
+    async def change(*arguments: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        raise StoreError("the store is away")
+
+    async def then(number: int) -> None:
+        if number == 2:
+            monkeypatch.setattr(one.ledger, "change", change)
+            reached.set()
+            await asyncio.Event().wait()
+
+    counts.then = then
+    of = changes(one, counts)
+    running = asyncio.create_task(of.run())
+    of.begin(RULES, dry=False)
+    await reached.wait()
+    running.cancel()
+    async with asyncio.timeout(30):
+        await asyncio.wait([running])
+    assert (tried, of.under_way) == (1, False)
+
+
+async def test_a_change_that_is_cancelled_too_late_is_done(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await bench()
+    counts, of = Counts(), None
+    write, writing, cancelled = MemoryBook.write, asyncio.Event(), asyncio.Event()
+
+    async def slowly(book: MemoryBook, *arguments: Any) -> None:
+        if len(counts.placings) == 2 and not writing.is_set():
+            writing.set()
+            await cancelled.wait()
+        await write(book, *arguments)
+
+    monkeypatch.setattr(MemoryBook, "write", slowly)
+    of = changes(one, counts)
+    of.begin(RULES, dry=False)
+    await writing.wait()
+    cancelling = asyncio.create_task(of.cancel())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    cancelled.set()
+    await cancelling
+    assert of.last is not None
+    table = one.ledger.table
+    assert (of.last.stage, of.last.reason, table.rules, table.coming) == (Stage.DONE, None, RULES, None)
+
+
+async def test_who_cancels_a_change_may_be_cancelled(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await bench()
+    counts, reached, ends = Counts(), asyncio.Event(), asyncio.Event()
+
+    async def then(number: int) -> None:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ends.wait()
+
+    counts.then = then
+    of = changes(one, counts)
+    of.begin(RULES, dry=False)
+    await reached.wait()
+    cancelling = asyncio.create_task(of.cancel())
+    await asyncio.sleep(0)
+    cancelling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelling
+    assert of.under_way
+    ends.set()
+    assert (await over(of)).stage is Stage.CANCELLED
+
+
 async def test_a_count_ends_though_the_store_is_away(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to take back."""
     one = await bench()
