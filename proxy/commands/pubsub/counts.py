@@ -10,7 +10,9 @@ The clients of a pattern are said likewise, by digits of a channel that announce
 no patterns, so that channel has the pattern's name within.
 
 One request changes the number. If it takes digits away, it adds their opposites first, which count less than nothing;
-the next request removes both. So there is no moment with another number than that before or behind.
+the next request removes both. So there is no moment with another number than that before or behind. A worker that
+leaves takes the digits away first, and then leaves the channel or the pattern. If a message comes in between, it counts
+as one.
 """
 
 from collections.abc import Sequence

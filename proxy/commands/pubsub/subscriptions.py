@@ -275,7 +275,7 @@ class Subscriptions:
         if mark is None:
             return
         for kind, names in self._changed.items():
-            left: dict[Kind, list[bytes]] = {kind: []}
+            left: dict[Kind, list[bytes]] = {}
             for name in names:
                 topic = self._topics[kind].get(name)
                 if topic is None or not topic.asked:
@@ -286,9 +286,11 @@ class Subscriptions:
                 topic.asked = False
                 topic.ending += 1
                 mark.left.append((kind, name))
-                left[kind].append(name)
                 of, said_by = _said_by(kind, name)
-                left.setdefault(of, []).extend([said_by] * (of is not kind) + counts.digits(said_by, topic.said))
+                # Digits before what they are of: a message that comes to nobody here counts nobody.
+                left.setdefault(of, []).extend((*counts.digits(said_by, topic.said), said_by))
+                if of is not kind:
+                    left.setdefault(kind, []).append(name)
             names.clear()
             for of, some in left.items():
                 self._write(of.leaving, of, some)

@@ -1,6 +1,7 @@
 """A worker's subscriptions at its servers, in the test's own process."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from proxy.commands.pubsub import subscriptions
+from proxy.commands.pubsub import messages, subscriptions
 from proxy.commands.pubsub.messages import Kind
 from proxy.commands.pubsub.subscriptions import MARKS_AT_ONCE, Subscriptions, cost
 from proxy.engine.requests import Loop
@@ -403,6 +404,32 @@ async def test_a_server_without_shard_channels_has_all_else() -> None:
     assert b"SSUBSCRIBE" not in said
     played.hub.close()
     server.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.CHANNEL, Kind.PATTERN])
+@pytest.mark.parametrize("most", [1, 1000])
+async def test_nobody_is_counted_while_those_leave_who_get_nothing(
+    played: Played, direct: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch, kind: Kind, most: int
+) -> None:
+    listeners = [Listener() for _ in range(6)]
+    for listener in listeners:
+        await played.joined(listener, b"news", kind=kind)
+    # However the names are shared out to requests.
+    monkeypatch.setattr(messages, "NAMES_AT_ONCE", most)
+    here, numbers = {"news", *(f"more:{bit}" for bit in (0, 2))}, []
+    async with direct.monitor() as monitor:
+        await asyncio.gather(*(played.left(listener, b"news", kind=kind) for listener in listeners))
+        await direct.publish("end", "")
+        async with asyncio.timeout(60):
+            while not (said := (await monitor.next_command())["command"]).startswith("PUBLISH end"):
+                if said.startswith(("UNSUBSCRIBE", "PUNSUBSCRIBE")):
+                    left = re.findall(r" news|__slotferry:(?:more|less):\d+", said)
+                    here.difference_update(name.removeprefix("__slotferry:").strip() for name in left)
+                    further = sum(1 << int(name.removeprefix("more:")) for name in here - {"news"})
+                    numbers.append(("news" in here) + further)
+                    assert "news" in here or not further, said
+    assert not here
+    assert numbers == sorted(numbers, reverse=True)
 
 
 def test_a_long_name_counts_for_more() -> None:
