@@ -36,6 +36,8 @@ HTTP = frozenset({b"post", b"host:"})
 """Words at the start of the lines of an HTTP request. As Redis does, the proxy closes the connection: a browser may
 have been tricked into sending commands to it.
 """
+LOGINS = frozenset({"AUTH", "HELLO", "RESET"})
+"""Commands behind which a session may be another user's."""
 
 
 class SlowPath:
@@ -122,6 +124,9 @@ class SlowPath:
             # in-order: a long reply goes to the client as it comes.
             await nothing_owed()
         slot, address = await clear(outcome)
+        refused = session.gives_way(address)
+        if refused is not None:
+            return refused
         backend = self._router.shared(session, address)
         if name in NAME_STREAMS:
             return await slotrequests.send(self._router, slot, backend, request, 0, slotrequests.as_it_came)
@@ -158,6 +163,9 @@ class SlowPath:
 
     def _run(self, session: Session, command: Command, argv: list[bytes]) -> Decided:
         handler = self._handlers.get(command.name)
+        if command.name in LOGINS and session.prefix is not None and session.owed:
+            # Another user may have no prefix, and errors that are owed would show it the former one.
+            return AFTER_OWED
         if command.name == "RESET" and (session.state is not None or session.watch is not None):
             # All state that families have for this session goes, as if it were closed.
             self.session_closed(session)

@@ -368,6 +368,16 @@ async def test_an_older_server_that_does_not_know_a_command_shows_no_key(start_w
             shop.send(name, *arguments)
             assert await shop.reply() == b"$-1\r\n"
             assert await shop.reply() == b"-ERR unknown command `%b`\r\n" % name.encode()
+        # The error is owed when the session becomes another user's.
+        for other in ("AUTH default x", "HELLO 2 AUTH default x", "RESET"):
+            shop.send("HEXPIREAT", "h", "1", "FIELDS", "1", "f")
+            shop.send(*other.split())
+            shop.send("GET", "h")
+            assert await shop.reply() == b"-ERR unknown command `HEXPIREAT`\r\n", other
+            assert not (await shop.reply()).startswith(b"-"), other
+            assert await shop.reply() == b"$-1\r\n", other
+            assert await shop.ask("ACL", "WHOAMI") == b"$7\r\ndefault\r\n"
+            await login(shop, "shop")
         said = await shop.ask("FOO", "shop:a")
         assert said == b"-ERR unknown command 'FOO', with args beginning with: 'shop:a' \r\n"
     async with Talk(worker.settings.listen) as other:

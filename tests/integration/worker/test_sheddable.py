@@ -97,6 +97,37 @@ async def test_requests_to_a_slow_server_are_refused_and_those_to_others_are_ser
         assert await batch("DBSIZE") == b":2\r\n"
 
 
+async def test_requests_whose_replies_name_keys_with_a_prefix_give_way(start_worker: StartWorker) -> None:
+    worker = await start_worker(
+        users=[USERS[0], {"name": "shop", "password": "p", "sheddable": True, "prefix": "shop:"}],
+        backend_reply_seconds=60.0,
+    )
+    await worker.apply([Slot(index, 2) for index in range(512, 1024)])
+    slow = next(key for key in map(str, range(1000)) if slot_of(f"shop:{key}") < 512)
+    async with connected(worker.settings.listen) as usual, connected(worker.settings.listen, "shop p") as shop:
+        await until_served(shop, f"GET {slow}", b"$-1\r\n")
+        go_on = stopped(worker, 1)
+        try:
+            waiting = asyncio.create_task(usual(f"GET {key_of(1)}"))
+            await worker.under_way()
+            await asyncio.sleep(SLOW_SECONDS)
+            async with asyncio.timeout(LIMIT):
+                for request in (
+                    f"XREAD COUNT 1 STREAMS {slow} 0",
+                    f"XREADGROUP GROUP g c STREAMS {slow} >",
+                    f"XPENDING {slow} g",
+                    f"XCLAIM {slow} g c 0 1-1",
+                    f"LMPOP 1 {slow} LEFT",
+                    f"ZMPOP 1 {slow} MIN",
+                ):
+                    assert (await shop(request)).startswith(b"-TRYAGAIN server"), request
+            await worker.next(lambda message: getattr(message, "counters", {}).get("shed", 0) >= 6)
+        finally:
+            go_on()
+        assert await waiting == b"$-1\r\n"
+        await until_served(shop, f"XREAD COUNT 1 STREAMS {slow} 0", b"*-1\r\n")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("counts", [False, True])
 async def test_what_is_published_gives_way(start_worker: StartWorker, counts: bool) -> None:
