@@ -26,8 +26,10 @@ def parse(text: str, number_of_slots: int) -> list[int]:
             raise RangeError(f"{part.strip()!r} is not a slot or a range of slots; write for example 0-511,700")
         low = int(match["low"])
         high = int(match["high"] or low)
-        if not low <= high < number_of_slots:
-            raise RangeError(f"{part.strip()!r} is not within 0-{number_of_slots - 1}, lowest first")
+        if max(low, high) >= number_of_slots:
+            raise RangeError(f"{part.strip()!r} is not within 0-{number_of_slots - 1}")
+        if low > high:
+            raise RangeError(f"{part.strip()!r} ends before it begins; write {high}-{low}")
         found.update(range(low, high + 1))
     return sorted(found)
 

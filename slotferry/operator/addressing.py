@@ -36,11 +36,13 @@ class Where:
         topom: their addresses, with commas.
         token: the API's bearer token; empty for none.
         tls: certificates for addresses with ``https``.
+        unused: the names of the contexts that are kept, if nothing says which cluster is meant.
     """
 
     topom: str
     token: str = field(repr=False)
     tls: Files
+    unused: tuple[str, ...] = ()
 
 
 def resolve(topom: str, token: str, line: Line) -> Where:
@@ -76,7 +78,7 @@ def _with_context(topom: str, token: str, files: Files, named: str) -> Where:
     kept = contexts.load()
     name = named or os.environ.get(CONTEXT_VARIABLE, "") or kept.current
     if not name:
-        return Where(DEFAULT_URL, token, files)
+        return Where(DEFAULT_URL, token, files, tuple(sorted(kept.known)))
     context = kept.get(name)
     return Where(context.topom, token or context.token, files.over(context.tls))
 

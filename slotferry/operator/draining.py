@@ -39,7 +39,7 @@ def drain_group(
         topom, token, lambda client: client.keep_group(group_id) if cancel else client.drain_group(group_id, why)
     )
     text = "stays" if cancel else "leaves; it is removed once it has no slots: slotferry status"
-    answer(found, form, lambda: say(f"group {group_id} {text}"))
+    answer(found, form, lambda: _say(f"group {group_id} {text}", cancel))
 
 
 def drain_server(
@@ -69,7 +69,8 @@ def drain_server(
         text = f"leaves group {found['id']} once a replica has taken its place: slotferry status"
     else:
         text = f"has left group {found['id']}"
-    answer(found, form, lambda: say(f"server {address} {text}"))
+    over = cancel or address not in found["servers"]
+    answer(found, form, lambda: _say(f"server {address} {text}", over))
 
 
 def drain_node(
@@ -91,7 +92,7 @@ def drain_node(
         topom, token, lambda client: client.keep_node(node) if cancel else client.drain_node(node, why, fewer_copies)
     )
     text = "stays" if cancel else "leaves; it is gone once none of its servers is in a group: slotferry status"
-    answer(found, form, lambda: say(f"node {node} {text}"))
+    answer(found, form, lambda: _say(f"node {node} {text}", cancel))
 
 
 def drain_proxy(
@@ -100,13 +101,23 @@ def drain_proxy(
     token: options.Token = "",
     form: options.Output = Form.TABLE,
 ) -> None:
-    """Have a proxy let its clients go, between requests and spread over time; then it leaves and ends."""
+    """Have a proxy let its clients go, between requests and spread over time; then it leaves and ends.
+
+    That cannot be taken back. Start the proxy again afterwards if it is to stay.
+    """
     found = options.ask(topom, token, lambda client: client.drain_proxy(proxy_id))
 
     def tell() -> None:
         clients = counted(found.get("counters", {}).get("clients", 0), "client")
         say(f"proxy {proxy_id} at {found['address']} leaves; it is gone once it has let {clients} go: slotferry status")
+        say("this cannot be taken back; start the proxy again afterwards if it is to stay")
         if found["state"] == "lost":
             say("it has not been heard of lately; it is told when it comes back")
 
     answer(found, form, tell)
+
+
+def _say(text: str, over: bool) -> None:
+    say(text)
+    if not over:
+        say("until then the same command with --cancel has it stay")

@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import typer
 
 from slotferry import completing, contexts
+from slotferry.calls import TopomNotAsked
 from slotferry.client import DEFAULT_URL, TopomClient
 from slotferry.contexts import ContextError, Contexts
 from slotferry.operator import addressing
@@ -142,6 +143,14 @@ def ask(topom: str, token: str, call: Callable[[TopomClient], Awaitable[Result]]
 
     async def work() -> Result:
         async with client(where) as asked:
-            return await call(asked)
+            try:
+                return await call(asked)
+            except TopomNotAsked as error:
+                if not where.unused:
+                    raise
+                names = ", ".join(where.unused)
+                raise TopomNotAsked(
+                    f"{error}. No context is in use; kept are: {names} (slotferry context use NAME)"
+                ) from None
 
     return run(work())

@@ -51,7 +51,8 @@ Drain = Annotated[
         "--drain",
         metavar="GROUP",
         min=1,
-        help="A group to empty, so that its servers can be removed. May be given several times.",
+        help="A group to empty, so that its servers can be removed. May be given several times. To take it back: "
+        "`slotferry migration cancel` while slots move, `slotferry rebalance` afterwards.",
         autocompletion=completing.groups,
         show_default=False,
     ),

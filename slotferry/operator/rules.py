@@ -35,6 +35,10 @@ Patterns = Annotated[
 Database = Annotated[
     int | None, typer.Option("--database", metavar="N", min=0, help="Only in this database; in all if left out.")
 ]
+Limit = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for the change. It goes on after that."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the keys that would be in another group.")]
 
 
@@ -83,7 +87,7 @@ def add_rules(
     dry_run: DryRun = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    limit: options.Limit = options.DEFAULT_LIMIT,
+    limit: Limit = options.DEFAULT_LIMIT,
     form: options.Output = Form.TABLE,
 ) -> None:
     """Add slot rules. The first that matches a key says its slot. Refused if keys would be in another group by them."""
@@ -105,7 +109,7 @@ def remove_rules(
     dry_run: DryRun = False,
     topom: options.Topom = options.DEFAULT_TOPOM,
     token: options.Token = "",
-    limit: options.Limit = options.DEFAULT_LIMIT,
+    limit: Limit = options.DEFAULT_LIMIT,
     form: options.Output = Form.TABLE,
 ) -> None:
     """Remove slot rules. Refused if keys would be in another group without them."""

@@ -139,7 +139,14 @@ def move_slots(
 
     found = options.ask(topom, token, work)
     word = "moved" if wait else "on the way"
-    answer(found, form, lambda: say(f"{word} to group {group_id}: {_listed(found)}"))
+
+    def tell() -> None:
+        if found["slots"]:
+            say(f"{word} to group {group_id}: {named(found['slots'])}")
+        else:
+            say(f"nothing to change: these slots are in group {group_id} or on the way to it")
+
+    answer(found, form, tell)
 
 
 @app.command("offline")

@@ -23,7 +23,9 @@ class Rebalance(BaseModel):
     moves: list[Move]
     cost: Cost = Field(description="What the moves cost, and the groups before and after.")
     reasons: list[str] = Field(description="Why the plan does not do all that was asked for, in sentences.")
-    warnings: list[str] = Field(description="What of the known sizes and load is to be taken with care, in sentences.")
+    warnings: list[str] = Field(
+        description="In sentences: what of the known sizes and load is to be taken with care, and which moves wait."
+    )
 
 
 class Above(BaseModel):

@@ -80,7 +80,7 @@ class Planned:
     Attributes:
         cost: the cost of its moves.
         rate: the rate of all its moves together, which gives the time.
-        warnings: sentences that say which sizes are uncertain, and whether load is.
+        warnings: sentences that say which sizes are uncertain, whether load is, and which moves have to wait.
     """
 
     plan: Plan
@@ -97,10 +97,19 @@ class Rebalancing:
         sizes: the sizes of slots.
         actions: knows how fast keys move, and the limits for that.
         loads: the measured load of slots.
+        has_failed: whether a server counts as failed (:mod:`topom.servers.detector`).
     """
 
-    def __init__(self, ledger: Ledger, sizes: SizeBook, actions: Actions, loads: MeasuredLoads) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        sizes: SizeBook,
+        actions: Actions,
+        loads: MeasuredLoads,
+        has_failed: Callable[[str], bool],
+    ) -> None:
         self._ledger = ledger
+        self._has_failed = has_failed
         self._sizes = sizes
         self._actions = actions
         self._loads = loads
@@ -219,6 +228,7 @@ class Rebalancing:
         if by_load:
             warnings += measured.doubts(self._loads)
         warnings += ways.warnings
+        warnings += _waiting(plan.moves, table, self._has_failed)
         return Planned(plan, table, cost, rate, tuple(warnings))
 
     async def _begin(
@@ -271,6 +281,18 @@ def _require_no_undoing(plan: Plan, options: PlanOptions, last: LastPlan | None)
             f"{len(undone)} slots, and undo what that has done",
             f"plan with --policy {last.policy}, or go on with --yes (confirm=true)",
         )
+
+
+def _waiting(moves: Iterable[Move], table: SlotTable, has_failed: Callable[[str], bool]) -> list[str]:
+    """A sentence for each group whose master has failed, so that moves from and to it have to wait."""
+    busy = sorted({group_id for move in moves for group_id in (move.source, move.target)} - {OFFLINE})
+    masters = {group_id: table.groups[group_id].master for group_id in busy}
+    return [
+        f"the master of group {group_id}, {master}, has failed: slots from and to this group wait until it answers "
+        "again, or a replica has taken its place"
+        for group_id, master in masters.items()
+        if master is not None and has_failed(master)
+    ]
 
 
 def still_fits(moves: Iterable[Move], planned: SlotTable, now: SlotTable) -> bool:

@@ -437,7 +437,7 @@ def _require_unused(table: SlotTable, group_id: int, what: str) -> None:
     if using:
         raise GroupInUse(
             f"group {group_id} cannot be {what}: {ranges.that(using, 'is', 'are')} in it or on the way to it; "
-            "move what is there to another group first"
+            f"move what is there to another group first, as slotferry rebalance --drain {group_id} does"
         )
 
 

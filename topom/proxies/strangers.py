@@ -60,7 +60,11 @@ class Strangers:
         """
         marks = await self._servers.used_by([server])
         if server not in marks:
-            return Reason.now(Kind.SERVER, f"{server} does not say which topom has moved slots there last")
+            return Reason.now(
+                Kind.SERVER,
+                f"{server} does not say which topom has moved slots there last",
+                "see that it runs, and answers topom: slotferry status",
+            )
         self._newest.hear_use(server, marks[server])
         there = (await self._servers.connected([server])).get(server, ())
         # Looked at afterwards: a proxy that registers is stored before it gets a table, and connects after that.

@@ -310,7 +310,7 @@ class Parts:
         self.first_layout = FirstLayout(
             self.ledger, self.servers, self.settings.min_groups, self.identities.require, self.hands_off.paused
         )
-        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions, self.load)
+        self.rebalancing = Rebalancing(self.ledger, self.sizes, self.actions, self.load, self.health.has_failed)
         self.auto_rebalance = AutoRebalance(
             self.ledger,
             self.rebalancing,

@@ -1,12 +1,15 @@
-"""Which token a verb shows when one stands in a file."""
+"""Which token a verb shows when one stands in a file, and what it says if nobody named a cluster."""
 
 import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from slotferry import contexts
 from slotferry.contexts import Context, ContextError
+from slotferry.main import app
+from slotferry.operator import addressing
 from slotferry.operator.addressing import Line, resolve
 
 URL = "http://127.0.0.1:8380"
@@ -48,3 +51,19 @@ def test_one_that_cannot_be_read_is_said_and_nobody_waits_for_it(file: Path) -> 
     with pytest.raises(ContextError, match="not a regular file"):
         token_for(URL)
     assert token_for(URL, "given") == "given"
+
+
+def test_a_context_that_is_kept_and_not_in_use_is_named_where_no_topom_answers(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLOTFERRY_TOKEN_FILE")
+    monkeypatch.setattr(addressing, "DEFAULT_URL", "http://127.0.0.1:1")
+    says = "No context is in use; kept are: one, two (slotferry context use NAME)"
+    assert "No context" not in CliRunner().invoke(app, ["status"]).stderr, "none is kept"
+    for name in ("two", "one"):
+        contexts.change(lambda kept, name=name: contexts.with_context(kept, name, Context("http://127.0.0.1:1")))  # type: ignore[misc]
+    said = CliRunner().invoke(app, ["status"])
+    assert said.exit_code == 1
+    assert says in said.stderr
+    assert says not in CliRunner().invoke(app, ["--context", "one", "status"]).stderr
+    assert says not in CliRunner().invoke(app, ["status", "--topom", "http://127.0.0.1:1"]).stderr

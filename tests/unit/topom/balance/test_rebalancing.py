@@ -214,6 +214,27 @@ async def test_each_pair_is_told_its_way_and_what_was_not_looked_at_is_said(
     assert len(mover.looked) == looked, "who begins a plan waits for no forecast"
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_plan_tells_which_moves_wait_for_a_master_that_has_failed(
+    client: httpx.AsyncClient, topom: Topom, dry_run: bool
+) -> None:
+    for group_id in (3, 4):
+        await topom.edits.edit(
+            lambda table, epoch, group_id=group_id: topology.add_group(  # type: ignore[misc]
+                table, epoch, group_id, [f"127.0.0.1:{group_id}"]
+            )
+        )
+    failed = {ADDRESSES[3]}
+    topom.rebalancing._has_failed = failed.__contains__
+    drained = await rebalance(client, policy="codis", drain=[4], dry_run=True)
+    assert not [said for said in drained["warnings"] if "has failed" in said], "nothing goes to or from that group"
+    planned = await rebalance(client, policy="codis", dry_run=dry_run)
+    assert [said for said in planned["warnings"] if "has failed" in said] == [
+        "the master of group 4, 127.0.0.1:4, has failed: slots from and to this group wait until it answers again, or "
+        "a replica has taken its place"
+    ]
+
+
 async def test_without_sizes_a_cost_is_in_slots(client: httpx.AsyncClient, topom: Topom) -> None:
     await topom.edits.edit(lambda table, epoch: topology.add_group(table, epoch, 3, ["127.0.0.1:3"]))
     cost = (await rebalance(client, policy="codis", dry_run=True))["cost"]
@@ -282,7 +303,7 @@ async def test_by_load(client: httpx.AsyncClient, topom: Topom) -> None:
     refused = await client.post("/rebalance?policy=load&dry_run=true")
     assert (refused.status_code, refused.json()["error"]) == (409, "NotMeasured")
     loads = Loads()
-    topom.rebalancing = Rebalancing(topom.ledger, topom.sizes, topom.actions, loads)
+    topom.rebalancing = Rebalancing(topom.ledger, topom.sizes, topom.actions, loads, lambda server: False)
     assert (await rebalance(client, policy="load", dry_run=True))["warnings"] == []
     loads.whole_seconds = 0.0
     planned = await rebalance(client, policy="load", most_slots=9)

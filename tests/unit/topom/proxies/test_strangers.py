@@ -69,6 +69,7 @@ async def test_newest_store_nothing_is_begun_at_a_server_that_does_not_say_whose
     reason = await Strangers(one.ledger, servers, one.members.newest).reason("a:1")
     assert reason is not None
     assert (reason.kind, reason.what) == (Kind.SERVER, "a:1 does not say which topom has moved slots there last")
+    assert reason.to_do == "see that it runs, and answers topom: slotferry status"
     assert await Strangers(one.ledger, servers, one.members.newest).reason("b:1") is None
 
 
