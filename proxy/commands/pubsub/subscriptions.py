@@ -246,7 +246,8 @@ class Subscriptions:
         self._servers.close()
 
     def _wanted(self) -> tuple[dict[Kind, list[bytes]], int]:
-        names: dict[Kind, list[bytes]] = {kind: [] for kind in Kind}
+        # Patterns before their digits, which are channels: a message in between counts nobody who does not get it.
+        names: dict[Kind, list[bytes]] = {kind: [] for kind in (Kind.PATTERN, Kind.CHANNEL, Kind.SHARD)}
         for kind, topics in self._topics.items():
             for name, topic in topics.items():
                 if topic.asked:

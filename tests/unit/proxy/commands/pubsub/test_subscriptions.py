@@ -432,5 +432,28 @@ async def test_nobody_is_counted_while_those_leave_who_get_nothing(
     assert numbers == sorted(numbers, reverse=True)
 
 
+async def test_a_new_connection_counts_nobody_before_it_has_the_pattern(
+    played: Played, direct: redis.asyncio.Redis
+) -> None:
+    listeners = [Listener() for _ in range(3)]
+    for listener in listeners:
+        await played.joined(listener, b"news", kind=Kind.PATTERN)
+    async with direct.monitor() as monitor:
+
+        async def requests() -> list[str]:
+            words: list[str] = []
+            while not {"PSUBSCRIBE", "SUBSCRIBE"}.issubset(words):
+                words.append((await monitor.next_command())["command"].partition(" ")[0])
+            return [word for word in words if word.endswith("SUBSCRIBE")]
+
+        reading = asyncio.create_task(requests())
+        await direct.client_kill_filter(_type="pubsub")
+        async with asyncio.timeout(60):
+            while not reading.done():
+                played.tick()
+                await asyncio.sleep(0.01)
+    assert reading.result() == ["PSUBSCRIBE", "SUBSCRIBE"]
+
+
 def test_a_long_name_counts_for_more() -> None:
     assert [cost(b"x" * size) for size in (0, 1, 1023, 1024, 4096)] == [1, 1, 1, 2, 5]
