@@ -7,7 +7,7 @@ What belongs to a transaction, from MULTI to EXEC, is never refused by itself: t
 and if that takes too long, the connection is closed.
 
 The first login of a connection never waits and is never refused: it is for another user, as a rule, and all connections
-begin as ``default``. Later ones are requests as others.
+begin as ``default``. Later ones are requests as others, also behind one that failed.
 """
 
 from libc.stdint cimport int16_t
@@ -64,9 +64,12 @@ cdef Py_ssize_t look_at_limits(Session session, const char* data, size_t size) e
     elif status != PARSE_INLINE:
         # It is no whole request.
         return PASSES
-    if not session.logged_in and (
+    if not session.had_login and (
         is_login(row, parse) if row != NULL else data[:parse.size].lstrip()[:5].upper() == b"AUTH "
     ):
+        # Whatever becomes of it.
+        session.had_login = True
+        session.paid = session.taken
         return PASSES
     session.count_taken()
     session.last_number = row.number if row != NULL else 0

@@ -62,8 +62,8 @@ cdef class Session(ClientConnection):
         # the front has taken its token.
         Meter meter
         int64_t paid
-        # It has logged in, and is not only what all connections are at first.
-        public bint logged_in
+        # It has had the login that passes the limits of its user.
+        public bint had_login
         public bint replica_reads
         # Of one whose user has ``cached_reads``: it may have written something since it was looked at, and it sees only
         # values of later questions than this one; see proxy.engine.hotvalues.

@@ -15,7 +15,7 @@ class Session(ClientConnection):
     attention: int
     in_some_databases: bool
     has_written: bool
-    logged_in: bool
+    had_login: bool
     replica_reads: bool
     muted: int
     database: int

@@ -138,7 +138,7 @@ class Authentication(Family):
 
     def begin(self, session: Session) -> None:
         """Put a new session, or one that was reset, into the state before a login. Its database is 0."""
-        session.logged_in = False
+        session.had_login = False
         user = self._users.anonymous
         if user is None or self.connections.refusal(session, user) is not None:
             session.belongs_to(NOBODY)
@@ -209,7 +209,7 @@ class Authentication(Family):
         refused = self.connections.refusal(session, user)
         if refused is None:
             self._enter(session, user)
-            session.logged_in = True
+            session.had_login = True
         return refused
 
     def auth(self, session: Session, argv: list[bytes]) -> Outcome:

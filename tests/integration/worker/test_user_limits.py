@@ -169,6 +169,24 @@ async def test_who_has_logged_in_passes_no_limit_by_more_logins(start_worker: St
         assert await client("AUTH tenant t") == b"+OK\r\n"
 
 
+@pytest.mark.parametrize(
+    "login", ["AUTH nobody wrong", "AUTH", "HELLO 2 AUTH nobody wrong", "HELLO 2 SETNAME one SETNAME two"]
+)
+async def test_a_login_that_fails_passes_the_limits_only_once(start_worker: StartWorker, login: str) -> None:
+    """given clients without a login that have used up their limit."""
+    everybody = {"name": "default", "no_password": True, "requests_per_second": MANY, "over_limit": "refuse"}
+    worker = await start_worker(servers=1, users=[everybody, BOSS])
+    # No token comes, and one is there.
+    worker.channel.send(Shares(shares={"default": Share(0, 0)}))
+    await worker.asked(WorkerCounters())
+    refused = REFUSED.replace(b"tenant", b"default")
+    async with connected(worker.settings.listen) as client:
+        assert await client("GET k") == b"$-1\r\n"
+        assert not (await client(login)).startswith(refused)
+        for _ in range(3):
+            assert (await client(login)).startswith(refused)
+
+
 @pytest.mark.long
 async def test_those_who_leave_do_not_wait(start_worker: StartWorker) -> None:
     """given clients that come, ask for something and leave, they take no room; and those who stay have their turn."""
