@@ -7,7 +7,7 @@ from proxy.commands.family import Family, Handler
 from proxy.commands.services import Services
 from proxy.commands.state import state_of
 from proxy.commands.transactions.watching import read_from_replicas
-from proxy.engine.outcomes import Last, Outcome
+from proxy.engine.outcomes import MUTED, Last, Outcome
 from proxy.engine.session import Session
 
 
@@ -60,7 +60,9 @@ class ConnectionCommands(Family):
         session.database = 0
         session.protocol = 2
         session.attention = 0
-        session.muted = 0
+        if session.muted == MUTED:
+            # As in Redis, a SKIP before it holds for RESET itself.
+            session.muted = 0
         session.replica_reads = self._router.replica_reads
         self._begin(session)
         return b"+RESET\r\n"

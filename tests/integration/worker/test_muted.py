@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from slotferry.redis_server import RedisServer
 from slots.states import SlotState
 from tests.integration.worker.blocked import frozen
 from tests.integration.worker.conversations import Talk
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.replicated import eventually
+from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
 KEY = "key"
@@ -55,6 +57,17 @@ async def test_in_order_a_new_resp_version_does_not_overtake_what_is_muted(start
         assert await client.reply() == b"+OK\r\n"
         assert (await client.reply()).startswith(b"*14\r\n")
         assert await client.reply() == b"$1\r\nv\r\n"
+
+
+async def test_reset_while_replies_are_muted(start_worker: StartWorker, plain: RedisServer) -> None:
+    """given CLIENT REPLY SKIP before RESET, RESET has no reply either, and what follows has."""
+    worker = await start_worker(servers=1)
+    for muted in ((), (OFF,), (SKIP,), (SKIP, SKIP), (OFF, SKIP), (SKIP, OFF)):
+        async with Wire(worker.settings.listen) as ours, Wire(plain.address) as theirs:
+            for wire in (ours, theirs):
+                for words in (*muted, ("RESET",), ("GET", KEY)):
+                    wire.send(*words)
+            assert await ours.heard() == await theirs.heard(), muted
 
 
 async def test_in_order_watch_does_not_overtake_what_is_muted(start_worker: StartWorker) -> None:
