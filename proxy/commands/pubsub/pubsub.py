@@ -8,7 +8,8 @@ session may subscribe and unsubscribe more. So all subscriptions that a client s
 one round trip. Any other request waits for the confirmation, so a message that the session then publishes also reaches
 itself. **in-order**: subscribing and unsubscribing wait until everything else owed to the session has been answered. A
 name that was left and joined again is not left once more before the first leaving is confirmed. **bounded**:
-``session_max_subscriptions`` and ``max_subscriptions``.
+``session_max_subscriptions`` and ``max_subscriptions``. A name that a session leaves counts until that is confirmed. If
+there is no room because of that, the next subscription waits.
 """
 
 import asyncio
@@ -149,7 +150,7 @@ class PubSubCommands(Family):
         price = sum(new.values())
         problem = self._too_many(subscription, price)
         if problem is not None:
-            return problem
+            return AFTER_OWED if session.attention & CONFIRMING else problem
         confirmed = []
         for name in argv[1:]:
             mine[name] = None
@@ -202,12 +203,12 @@ class PubSubCommands(Family):
             confirmed.append(confirmation(session.protocol, kind.leaving, name, count, session.hides))
         if not leaving:
             return _give(session, b"".join(confirmed))
-        self._charge(subscription, -sum(map(cost, leaving)))
         mark(session)
         # Messages published before are delivered before the confirmation.
         reached = self._hub.leave(session, kind, leaving)
 
         def confirm() -> bytes:
+            self._charge(subscription, -sum(map(cost, leaving)))
             return self._hub.left(session, kind, leaving) + b"".join(confirmed)
 
         return self._later(session, subscription, reached, confirm)

@@ -382,6 +382,33 @@ async def test_more_than_a_session_may_be_owed_ends_it(start_worker: StartWorker
         assert (await old.say("SUBSCRIBE", "new")).startswith(b">3\r\n$9\r\nsubscribe")
 
 
+async def test_channels_that_are_left_count_until_that_is_confirmed(start_worker: StartWorker) -> None:
+    worker = await start_worker(servers=2, session_max_subscriptions=5, backend_reply_seconds=60)
+    async with Wire(worker.settings.listen, 3) as wire:
+        async with frozen(worker, 2):
+            requests = (
+                *(("SUBSCRIBE", "1", "2", "3"), ("UNSUBSCRIBE", "1", "2", "3"), ("SUBSCRIBE", "4", "5")),
+                *(("SUBSCRIBE", "6", "7", "8"), ("UNSUBSCRIBE", "5"), ("SUBSCRIBE", "9")),
+            )
+            for request in requests:
+                wire.send(*request)
+            await until(lambda: has(worker, "SUBSCRIBE", "4"))
+            await taken(worker, wire)
+            # bounded: what a session leaves is kept until then.
+            assert await has_not(worker, "SUBSCRIBE", "6")
+        steps = [(1, "123"), (-1, "123"), (1, "45"), (1, "678"), (-1, "5"), (1, "9")]
+        count, expected = 0, []
+        for step, names in steps:
+            for name in names:
+                count += step
+                expected.append(confirmation(3, "subscribe" if step > 0 else "unsubscribe", name, count))
+        assert await wire.heard() == b"".join(expected)
+        # Nothing else is counted.
+        await wire.say("UNSUBSCRIBE")
+        assert b"-" not in await wire.say("SUBSCRIBE", "a", "b", "c", "d", "e")
+        assert (await wire.say("SUBSCRIBE", "f")).startswith(b"-ERR max number of subscriptions reached: 5")
+
+
 @pytest.mark.parametrize("shared", [False, True])
 async def test_what_the_worker_publishes_after_it_has_taken_the_subscription_is_heard(
     start_worker: StartWorker, shared: bool
