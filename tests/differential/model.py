@@ -135,8 +135,11 @@ class Client:
         replying = (
             name((command[2],)) if called == "CLIENT" and len(command) == 3 and command[1].upper() == b"REPLY" else ""
         )
-        if replying == "ON" or (called == "RESET" and len(command) == 1):
+        if replying == "ON":
             self.muted, self.skipped = False, 0
+        elif called == "RESET" and len(command) == 1:
+            # A SKIP before it holds for its own reply.
+            self.muted = False
         elif replying == "OFF":
             self.muted = True
         elif replying == "SKIP" and not self.muted:
