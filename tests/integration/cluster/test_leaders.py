@@ -19,7 +19,7 @@ from slotferry.calls import TopomRefused
 from slotferry.client import TopomClient
 from slots.connections import fence_user
 from slots.functions import slot
-from tests.integration.cluster.harness import check_clean, eventually, plain_client, running, traffic_on
+from tests.integration.cluster.harness import check_clean, eventually, in_flight, plain_client, running, traffic_on
 from tests.integration.cluster.held import MOVED, goes_on, held, terms_at, wakes_in_vain
 from tests.integration.cluster.several import SeveralTopoms
 from tests.integration.cluster.test_rule_changes import over
@@ -154,6 +154,7 @@ async def test_a_leader_that_is_paused_while_slot_rules_change(cluster: SeveralT
     tag = next(f"{{{number}}}" for number in range(100) if is_of_group_1(slots, f"{{{number}}}"))
     queue = next(f"bull:{number}:0" for number in range(100) if not is_of_group_1(slots, f"bull:{number}:0"))
     async with (
+        plain_client(cluster.proxy_addresses[0], client_name="writes") as writer,
         plain_client(cluster.proxy_addresses[0]) as client,
         plain_client(cluster.proxy_addresses[1]) as other,
         plain_client(await cluster.master_of(1)) as server,
@@ -168,8 +169,8 @@ async def test_a_leader_that_is_paused_while_slot_rules_change(cluster: SeveralT
 
         await server.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
         # The lock waits for it.
-        writing = asyncio.create_task(client.set(tag, "1"))
-        await eventually(lambda: server.info("clients"), lambda found: found["blocked_clients"], "a write under way")
+        writing = asyncio.create_task(writer.set(tag, "1"))
+        await in_flight(client, "writes")
         await cluster.api.change_rules([rule], [])
         await eventually(cluster.api.rules, lambda found: found["change"]["stage"] == "locking", "the lock")
         await eventually(used, lambda found: not found, "clients to be kept off")

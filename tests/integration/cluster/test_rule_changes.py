@@ -12,7 +12,7 @@ from slotferry.calls import TopomRefused
 from slots.functions import slot
 from slots.profiles import profile
 from tests.integration.cluster.conftest import StartCluster
-from tests.integration.cluster.harness import Cluster, eventually, meanwhile, plain_client
+from tests.integration.cluster.harness import Cluster, eventually, in_flight, meanwhile, plain_client
 from tests.integration.cluster.test_command_line import operate
 
 QUEUES = [b"bull:%d:%d" % (queue, number) for queue in range(4) for number in range(4)]
@@ -181,24 +181,26 @@ async def test_a_topom_that_dies_while_proxies_lock_keeps_no_other_key_waiting(s
     slow = next(key for key in (b"{%d}" % number for number in range(100)) if slot("crc32", key, 1024) >= 512)
     first, other = cluster.proxy_addresses
     async with (
-        plain_client(first, socket_timeout=60) as client,
+        plain_client(first, socket_timeout=60, client_name="writes") as client,
         plain_client(first, socket_timeout=60) as waiting,
         plain_client(other, socket_timeout=60) as second,
         plain_client(await cluster.master_of(2)) as server,
     ):
         await server.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
         writing = asyncio.create_task(client.set(slow, "1"))
-        await eventually(partial(_clients_that_are_paused, server), bool, "the command to be under way")
+        await in_flight(waiting, "writes")
         await cluster.api.change_rules([{"pattern": "bull:(*):*"}], [])
 
-        async def is_kept_off() -> bool:
+        async def is_kept_off(each: redis.asyncio.Redis) -> bool:
             try:
-                await second.get(QUEUES[0])
+                await each.get(QUEUES[0])
             except TryAgainError:
                 return True
             return False
 
-        await eventually(is_kept_off, bool, "clients to be kept off")
+        # Both have the table then; the first one waits for its command.
+        for each in (waiting, second):
+            await eventually(partial(is_kept_off, each), bool, "clients to be kept off")
         change = (await cluster.api.rules())["change"]
         assert change["stage"] == "locking", change
         held = asyncio.create_task(waiting.incr("plain"))
@@ -221,10 +223,6 @@ async def test_a_topom_that_dies_while_proxies_lock_keeps_no_other_key_waiting(s
 
         await eventually(is_let_in, bool, "the change to be taken back")
         assert (await cluster.api.rules())["rules"] == []
-
-
-async def _clients_that_are_paused(server: redis.asyncio.Redis) -> int:
-    return int((await server.info("clients"))["blocked_clients"])
 
 
 async def over(cluster: Cluster) -> dict[str, object]:
