@@ -24,6 +24,7 @@ SHARED = {
 LONGEST = (
     "tests/integration/sizing/test_job.py",
     "tests/integration/faults/",
+    "tests/integration/test_documents.py",
     "tests/behaviour/",
     "tests/integration/sizing/test_runs.py",
     "tests/integration/sizing/test_cluster.py",
@@ -31,6 +32,10 @@ LONGEST = (
     "tests/integration/slotferry/test_wheels.py",
     "tests/integration/test_image.py",
     "tests/integration/upgrades/",
+    "tests/unit/topom/test_odd_servers.py",
+    "tests/integration/histories/",
+    "tests/differential/",
+    "tests/integration/reloading/test_through_topom.py",
     "tests/integration/frameworks/",
     CLIENTS,
 )

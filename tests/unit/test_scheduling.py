@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests import scheduling
+from tests.conftest import LONG
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,3 +68,10 @@ def test_the_longest_begin() -> None:
         f"{scheduling.LONGEST[1]}test_x.py::test"
     )
     assert scheduling.rank("tests/unit/slots/test_x.py::test") == len(scheduling.LONGEST)
+
+
+@pytest.mark.parametrize("name", [name for name in LONG if name != "fuzz"])
+def test_what_a_short_run_leaves_out_begins_in_a_long_one(name: str) -> None:
+    """It takes minutes."""
+    file = f"tests/{name}" if name.endswith(".py") else f"tests/{name}/test_x.py"
+    assert scheduling.rank(f"{file}::test") < len(scheduling.LONGEST)
