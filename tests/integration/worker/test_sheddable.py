@@ -67,6 +67,7 @@ async def test_requests_to_a_slow_server_are_refused_and_those_to_others_are_ser
         go_on = stopped(worker, 1)
         try:
             waiting = asyncio.create_task(usual(f"GET {slow}"))
+            await worker.under_way()
             await asyncio.sleep(SLOW_SECONDS)
             refused = (f"-TRYAGAIN server {worker.addresses[0]} is slow, ").encode()
             for request in (
