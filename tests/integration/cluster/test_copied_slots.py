@@ -70,8 +70,12 @@ async def test_no_copy_is_counted_or_drawn_whatever_the_moment(start_cluster: St
                     drawn[await client.randomkey() is not None] += 1
 
     async with meanwhile(count, look):
-        await move_all(cluster, 1, 2)
-        await move_all(cluster, 2, 1)
+        # How often they look while slots move is up to the machine.
+        for _ in range(5):
+            await move_all(cluster, 1, 2)
+            await move_all(cluster, 2, 1)
+            if min(sum(sizes.values()) for sizes in said.values()) > 20 and min(hidden.values()) > 5000:
+                break
     # It did move by copies.
     assert min(hidden.values()) > 5000
     assert {database: list(sizes) for database, sizes in said.items()} == {

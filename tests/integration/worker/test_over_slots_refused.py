@@ -74,7 +74,7 @@ async def test_a_key_that_its_source_does_not_let_through(start_worker: StartWor
 @pytest.mark.long
 async def test_a_worker_whose_server_was_away_serves_others(start_worker: StartWorker) -> None:
     """given two keys there that may hold something, while the connection for requests is not up yet."""
-    worker = await start_worker(backend_connect_seconds=0.3, backend_reply_seconds=0.3)
+    worker = await start_worker(backend_connect_seconds=0.3, backend_reply_seconds=1.5)
     await worker.apply([Slot(index, 2) for index in range(512, 1024)])
     async with (
         Wire(worker.settings.listen) as wire,

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +31,10 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.writer.close()
+        if not self.writer.transport.get_write_buffer_size():
+            # The socket is closed in the loop's next round. What follows is about a client that has left.
+            with suppress(OSError):
+                await self.writer.wait_closed()
 
     def send(self, *words: bytes | str | int) -> None:
         """Send a request."""
