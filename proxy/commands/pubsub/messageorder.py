@@ -3,7 +3,8 @@
 A publisher that waits for each reply may publish its next message at the slot's new server while the message before is
 still on its way from the old server. So from the slot's lock on, the first message from the new server is held. The old
 server gets a request after that message came. When the request is answered, everything published at the old server has
-arrived, and the message goes on (**in-order**).
+arrived, and the message goes on (**in-order**). That ends only when the old server has answered such a request behind
+the move, however fast the move was: much may be on its way from there.
 
 **bounded**: at most :data:`MOST_BYTES` of messages are held; further ones are passed on at once.
 """
@@ -36,6 +37,8 @@ class MessageOrder:
         self._sync = sync
         self._deliver = deliver
         self._ways: dict[int, tuple[str, str]] = {}
+        # Ways whose slots have come to their targets, until their sources have sent everything.
+        self._over: dict[int, tuple[str, str]] = {}
         self._held: dict[int, list[Message]] = {}
         self._held_bytes = 0
 
@@ -45,8 +48,22 @@ class MessageOrder:
 
     def table_applied(self, table: SlotTable) -> None:
         """Forget slots that have come to rest."""
-        for slot in [slot for slot in self._ways if table.slots[slot].action is None]:
-            if slot not in self._held:
+        came: dict[str, dict[int, tuple[str, str]]] = {}
+        for slot in [slot for slot in self._ways if table.slots[slot].action is None and slot not in self._held]:
+            way = self._ways[slot]
+            if table.master_of(table.slots[slot].group_id) != way[1]:
+                del self._ways[slot]
+            elif self._over.get(slot) is not way:
+                came.setdefault(way[0], {})[slot] = self._over[slot] = way
+        for source, ways in came.items():
+            self._sync(source, partial(self._forget, ways))
+
+    def _forget(self, ways: Mapping[int, tuple[str, str]]) -> None:
+        for slot, way in ways.items():
+            if self._over.get(slot) is way:
+                del self._over[slot]
+            # It may be on its way again.
+            if self._ways.get(slot) is way and slot not in self._held:
                 del self._ways[slot]
 
     def pass_on(self, address: str, message: Message) -> None:

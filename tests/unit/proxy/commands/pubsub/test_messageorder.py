@@ -93,6 +93,32 @@ def test_a_slot_that_came_to_rest_is_forgotten() -> None:
     assert played.delivered == ["of a script", "held", "too"]
 
 
+def test_a_slot_that_came_to_its_target_is_forgotten_once_the_source_has_sent_everything() -> None:
+    groups = {1: Group(1, ("A",)), 2: Group(2, ("B",))}
+    played = Played()
+    played.order.locked({0: ("A", "B"), 1: ("A", "B")})
+    for epoch in (1, 2):
+        played.order.table_applied(SlotTable(epoch, (Slot(0, 2), Slot(1, 2)), groups))
+    played.come("B", 1, "2")
+    played.come("A", 1, "1")
+    # One question for both slots and tables, and one for the message.
+    assert [server for server, _ in played.asked] == ["A", "A"]
+    assert played.delivered == ["1"]
+    played.asked[0][1]()
+    played.come("B", 0, "at rest")
+    assert played.delivered == ["1", "at rest"]
+    played.asked[1][1]()
+    assert played.delivered == ["1", "at rest", "2"]
+    # A slot that sets out again meanwhile is not forgotten.
+    played.order.locked({0: ("A", "B")})
+    played.order.table_applied(SlotTable(3, (Slot(0, 2), Slot(1, 2)), groups))
+    played.order.locked({0: ("B", "A")})
+    played.asked[2][1]()
+    played.come("A", 0, "held")
+    assert played.delivered[-1] == "2"
+    assert len(played.asked) == 4
+
+
 def test_what_is_held_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messageorder, "MOST_BYTES", 1000)
     played = Played()
