@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 
 import pytest
 
@@ -13,6 +12,7 @@ from slots.states import SlotState
 from tests.integration.worker.blocked import Blocked, blocked_at, frozen
 from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.replicated import eventually
+from tests.integration.worker.toandfro import each_is_given_once
 from tests.integration.worker.wire import Wire
 
 StartWorker = Callable[..., Awaitable[WorkerHarness]]
@@ -156,53 +156,7 @@ async def test_a_group_read_goes_on_at_the_target(start_worker: StartWorker) -> 
 
 async def test_each_element_is_given_once_while_its_slot_is_locked_time_and_again(start_worker: StartWorker) -> None:
     """Pushes, locks and unlocks meet in every order: what is popped just as the lock comes is not lost."""
-    worker = await start_worker()
-    total = 100
-    found: list[int] = []
-
-    async def pop(wire: Wire) -> None:
-        while True:
-            wire.send("BLPOP", KEY, 0)
-            heard = await wire.heard()
-            assert heard.startswith(b"*2\r\n"), heard
-            found.append(int(heard.split(b"\r\n")[4]))
-
-    pushed = 0
-
-    async def push(wire: Wire) -> None:
-        nonlocal pushed
-        for number in range(total):
-            assert (await wire.say("RPUSH", KEY, number)).startswith(b":")
-            pushed += 1
-
-    async with AsyncExitStack() as stack:
-        wires = [await stack.enter_async_context(Wire(worker.settings.listen)) for _ in range(9)]
-        popping = [asyncio.create_task(pop(wire)) for wire in wires[1:]]
-        pushing = asyncio.create_task(push(wires[0]))
-        source, target = 1, 2
-        while not pushing.done():
-            await worker.act([SLOT], SlotState.PREPARED, source, target)
-            await worker.act([SLOT], SlotState.MIGRATING, source, target)
-            # complete: a key that is being moved is on both servers for a moment.
-            async with worker.direct(source) as redis:
-                while await redis.exists(KEY):
-                    await asyncio.sleep(0)
-            await worker.apply([Slot(SLOT, target)])
-            source, target = target, source
-            # A slot that is locked again and again at once would let no request through.
-            before = pushed
-            while pushed == before and not pushing.done():
-                await asyncio.sleep(0)
-        await pushing
-
-        async def all_found() -> bool:
-            return len(found) >= total
-
-        await eventually(all_found, "every element")
-        for task in popping:
-            task.cancel()
-        await asyncio.gather(*popping, return_exceptions=True)
-    assert sorted(found) == list(range(total))
+    await each_is_given_once(await start_worker(), (KEY,), 100)
 
 
 # -- servers that fail, and the worker's end ---------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Clients that wait over slots while slots move, servers fail and rules change: no element is lost or given twice."""
 
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import INSTANCE, OTHER, WorkerHarness, slot_of
 from tests.integration.worker.overslots import FAR, NEAR, waits
 from tests.integration.worker.replicated import eventually
+from tests.integration.worker.toandfro import each_is_given_once
 from tests.integration.worker.wire import Wire
 
 SLOT = slot_of(NEAR)
@@ -98,57 +98,8 @@ async def test_a_timeout_that_is_over_while_the_slot_is_locked(worker: WorkerHar
 
 async def test_each_element_is_given_once_while_slots_move_to_and_fro(worker: WorkerHarness) -> None:
     """Pushes to two keys, moves of one of them, and lost connections meet in every order."""
-    total = 150
-    found: list[int] = []
-
-    async def pop(wire: Wire, *keys: str) -> None:
-        while True:
-            wire.send("BLPOP", *keys, 0)
-            heard = await wire.heard()
-            assert heard.startswith(b"*2\r\n"), heard
-            found.append(int(heard.split(b"\r\n")[4]))
-
-    pushed = 0
-
-    async def push(wire: Wire) -> None:
-        nonlocal pushed
-        for number in range(total):
-            assert (await wire.say("RPUSH", (NEAR, FAR)[number % 2], number)).startswith(b":")
-            pushed += 1
-
-    async with AsyncExitStack() as stack:
-        wires = [await stack.enter_async_context(Wire(worker.settings.listen)) for _ in range(9)]
-        popping = [
-            asyncio.create_task(pop(wire, *((NEAR, FAR) if place % 2 else (FAR, NEAR))))
-            for place, wire in enumerate(wires[1:])
-        ]
-        pushing = asyncio.create_task(push(wires[0]))
-        source, target = 1, 2
-        while not pushing.done():
-            await worker.act([SLOT], SlotState.PREPARED, source, target)
-            await worker.act([SLOT], SlotState.MIGRATING, source, target)
-            await kill_what_tells([server.port for server in worker.servers])
-            # complete: a key that is being moved is on both servers for a moment.
-            async with worker.direct(source) as redis:
-                while await redis.exists(NEAR):
-                    await asyncio.sleep(0)
-            await worker.apply([Slot(SLOT, target)])
-            source, target = target, source
-            # A slot that is locked again and again at once would let no request through.
-            before = pushed
-            while pushed == before and not pushing.done():
-                await asyncio.sleep(0)
-        await pushing
-
-        async def all_found() -> bool:
-            return len(found) >= total
-
-        await eventually(all_found, "every element")
-        for task in popping:
-            task.cancel()
-        ended = await asyncio.gather(*popping, return_exceptions=True)
-        assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
-    assert sorted(found) == list(range(total))
+    ports = [server.port for server in worker.servers]
+    await each_is_given_once(worker, (NEAR, FAR), 150, lambda: kill_what_tells(ports))
 
 
 async def test_lost_connections_lose_no_word(worker: WorkerHarness) -> None:

@@ -17,6 +17,7 @@ from tests.integration.worker.conversations import Request, Talk, converse_at_on
 from tests.integration.worker.harness import WorkerHarness, slot_of
 from tests.integration.worker.overslots import FAR, NEAR, waits
 from tests.integration.worker.test_left_clients import held
+from tests.integration.worker.toandfro import move_to_and_fro
 from tests.integration.worker.wire import Wire
 
 SLOT = slot_of(NEAR)
@@ -85,19 +86,8 @@ async def test_each_element_is_given_once_while_slots_move_to_and_fro(worker: Wo
             for place, talk in enumerate(talks[1:])
         ]
         pushing = asyncio.create_task(push(talks[0]))
-        source, target = 1, 2
-        while not pushing.done():
-            await worker.act([SLOT], SlotState.PREPARED, source, target)
-            await worker.act([SLOT], SlotState.MIGRATING, source, target)
-            # complete: a key that is being moved is on both servers for a moment.
-            async with worker.direct(source) as redis, worker.client() as client:
-                while await redis.exists(NEAR):
-                    await client.exists(NEAR)
-            await worker.apply([Slot(SLOT, target)])
-            source, target = target, source
-            before = len(found)
-            while len(found) == before and not pushing.done():
-                await asyncio.sleep(0)
+        client = await stack.enter_async_context(worker.client())
+        await move_to_and_fro(worker, NEAR, pushing, lambda: len(found), leaving=lambda: client.exists(NEAR))
         await asyncio.gather(pushing, *popping)
     assert sorted(found) == list(range(total))
 

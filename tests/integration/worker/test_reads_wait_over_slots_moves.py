@@ -22,6 +22,7 @@ from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.harness import INSTANCE, OTHER, WorkerHarness, slot_of
 from tests.integration.worker.overslots import FAR, NEAR, waits
 from tests.integration.worker.replicated import eventually
+from tests.integration.worker.toandfro import move_to_and_fro
 from tests.integration.worker.wire import Wire
 
 SLOT = slot_of(NEAR)
@@ -120,23 +121,13 @@ async def test_each_entry_is_given_once_while_slots_move_to_and_fro(worker: Work
             for place, wire in enumerate(wires[1:])
         ]
         adding = asyncio.create_task(add(wires[0]))
-        source, target = 1, 2
-        while not adding.done():
-            await worker.act([SLOT], SlotState.PREPARED, source, target)
-            await worker.act([SLOT], SlotState.MIGRATING, source, target)
-            await kill_what_tells([server.port for server in worker.servers])
-            # complete: a key that is being moved is on both servers for a moment.
-            async with worker.direct(source) as redis:
-                while await redis.exists(NEAR):
-                    # Nothing else may ask for it.
-                    await wires[0].say("PING") if adding.done() else await asyncio.sleep(0)
-            await worker.apply([Slot(SLOT, target)])
-            source, target = target, source
-            # A slot that is locked again and again at once would let no request through.
-            before = added
-            while added == before and not adding.done():
-                await asyncio.sleep(0)
-        await adding
+        ports = [server.port for server in worker.servers]
+
+        async def leaving() -> None:
+            # Nothing else may ask for it.
+            await wires[0].say("PING") if adding.done() else await asyncio.sleep(0)
+
+        await move_to_and_fro(worker, NEAR, adding, lambda: added, lambda: kill_what_tells(ports), leaving)
         expected = {
             key: ["0-0", *(f"{number}-1" for number in range(1, total + 1) if (NEAR, FAR)[number % 2] == key)]
             for key in (NEAR, FAR)

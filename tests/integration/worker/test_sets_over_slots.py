@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
 from tests.integration.worker.places import counted
 from tests.integration.worker.test_big_keys import move_it
 from tests.integration.worker.test_full_targets import full
-from tests.integration.worker.test_left_clients import held
 from tests.integration.worker.test_slot_states import KEY, SLOT, migrate_key
+from tests.integration.worker.toandfro import compare_while_slots_move
 
 UNORDERED = {"SUNION", "SINTER", "SDIFF"}
 SETS = [f"set:{number}" for number in range(6)]
@@ -109,7 +109,7 @@ def elements(reply: bytes) -> list[bytes]:
     return found
 
 
-async def compare(worker: WorkerHarness, requests: list[Request], protocol: int, short: bool = False) -> int:
+async def compare(worker: WorkerHarness, requests: Sequence[Request], protocol: int, short: bool = False) -> int:
     """Compare with the third server, a plain Redis; how many replies were no errors."""
     said = await converse_at_once(worker.settings.listen, requests, protocol)
     expected = await converse_at_once(worker.servers[2].address, requests, protocol)
@@ -153,26 +153,16 @@ async def test_by_chance_as_a_server_that_writes_short_scores(start_worker: Star
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_by_chance_while_slots_are_locked_and_then_move(start_worker: StartWorker, protocol: int) -> None:
     worker = await with_plain_redis(start_worker)
-    moving = {slot_of(key) for key in KEYS if slot_of(key) < 512}
-    assert moving
     chance = random.Random(protocol + 40)
     requests = [a_request(chance) for _ in range(300)]
-    await worker.act(moving, SlotState.PREPARING)
-    assert await compare(worker, requests[:100], protocol)
-    await worker.act(moving, SlotState.PREPARED)
-    async with asyncio.timeout(LIMIT):
-        waiting = asyncio.create_task(compare(worker, requests[100:], protocol))
-        await held(worker)
-        await worker.act(moving, SlotState.MIGRATING)
-        assert await waiting
-    # Every key that was read has moved before, but for large ones, which go in pieces and were read at the source.
-    left = {key.decode() for key in await worker.keys(1)}
-    asked = {word for request in requests[100:] if request[0] in UNORDERED for word in request[1:]}
-    assert [key for key in SETS[:-1] if key in asked and slot_of(key) in moving]
-    assert left & asked <= {SETS[-1], SORTED[-1]}
-    await move_it(worker, moving)
-    await worker.act(moving, SlotState.FINISHED)
-    assert await compare(worker, requests, protocol)
+
+    def have_left(left: set[str]) -> None:
+        # Every key that was read has moved before, but for large ones, which go in pieces and were read at the source.
+        asked = {word for request in requests[100:] if request[0] in UNORDERED for word in request[1:]}
+        assert [key for key in SETS[:-1] if key in asked and slot_of(key) < 512]
+        assert left & asked <= {SETS[-1], SORTED[-1]}
+
+    await compare_while_slots_move(worker, KEYS, requests, lambda some: compare(worker, some, protocol), have_left)
 
 
 async def test_each_reply_in_its_turn_and_after_what_was_written_before(start_worker: StartWorker) -> None:

@@ -1,20 +1,17 @@
 """XREAD without BLOCK over several slots answers as one Redis does, also while a slot moves."""
 
-import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from proxy.commands.keyreads import MOST_BYTES, MOST_KEYS, too_many_bytes
 from proxy.engine.refusals import crossslot
 from slots.slot import Slot
-from slots.states import SlotState
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.conversations import Request, Talk, converse, converse_at_once
-from tests.integration.worker.harness import LIMIT, WorkerHarness, slot_of
-from tests.integration.worker.test_big_keys import move_it
-from tests.integration.worker.test_left_clients import held
+from tests.integration.worker.harness import WorkerHarness, slot_of
+from tests.integration.worker.toandfro import compare_while_slots_move
 
 STREAMS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug"]
 KEYS = [*STREAMS, "text", "missing"]
@@ -49,7 +46,7 @@ def a_request(chance: random.Random) -> Request:
     return tuple(words)
 
 
-async def compare(worker: WorkerHarness, requests: list[Request], protocol: int) -> int:
+async def compare(worker: WorkerHarness, requests: Sequence[Request], protocol: int) -> int:
     """Compare with the third server, a plain Redis; how many replies had entries."""
     said = await converse_at_once(worker.settings.listen, requests, protocol)
     expected = await converse_at_once(worker.servers[2].address, requests, protocol)
@@ -80,24 +77,15 @@ async def test_by_chance_as_one_redis(start_worker: StartWorker, protocol: int) 
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_by_chance_while_slots_are_locked_and_then_move(start_worker: StartWorker, protocol: int) -> None:
     worker = await with_plain_redis(start_worker)
-    moving = {slot_of(key) for key in KEYS if slot_of(key) < 512}
-    assert moving
     chance = random.Random(protocol + 40)
     requests = [a_request(chance) for _ in range(300)]
-    await worker.act(moving, SlotState.PREPARING)
-    assert await compare(worker, requests[:100], protocol)
-    await worker.act(moving, SlotState.PREPARED)
-    async with asyncio.timeout(LIMIT):
-        waiting = asyncio.create_task(compare(worker, requests[100:], protocol))
-        await held(worker)
-        await worker.act(moving, SlotState.MIGRATING)
-        assert await waiting
-    # absent-first: every key that was read has left the source before.
-    asked = {word for request in requests[100:] for word in request if word in KEYS}
-    assert not asked & {key.decode() for key in await worker.keys(1)}
-    await move_it(worker, moving)
-    await worker.act(moving, SlotState.FINISHED)
-    assert await compare(worker, requests, protocol)
+
+    def have_left(left: set[str]) -> None:
+        # absent-first: every key that was read has left the source before.
+        asked = {word for request in requests[100:] for word in request if word in KEYS}
+        assert not asked & left
+
+    await compare_while_slots_move(worker, KEYS, requests, lambda some: compare(worker, some, protocol), have_left)
 
 
 async def test_each_reply_in_its_turn_and_after_what_was_written_before(start_worker: StartWorker) -> None:
