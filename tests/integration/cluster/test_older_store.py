@@ -6,7 +6,8 @@ import shutil
 import signal
 import sqlite3
 from collections import Counter
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,13 +21,14 @@ from slots.functions import slot
 from tests.integration.cluster.conftest import StartCluster
 from tests.integration.cluster.harness import Cluster, Counting, eventually, log_of, plain_client
 from tests.integration.cluster.test_replica_reads import add_replica
-from tests.integration.topom_process import HandProxy, topom_process
+from tests.integration.topom_process import HandProxy, TopomProcess, topom_process
 from topom.cluster import lineage
 from topom.term.stores import STORE_FILE
 
 NAMES = [name for name in (f"key-{number}" for number in range(400)) if slot("crc32", name.encode(), 1024) < 512]
 SERVED = ("registered", "serves_alone")
 OLDER = "made after what the store holds, so the store is an older one"
+LEASE = {"proxy_lease_seconds": 2}
 AT_SERVER = "another topom, which has changed the owner of slots at"
 
 
@@ -52,6 +54,34 @@ def put_back(cluster: Cluster, saved: Path) -> None:
     for file in store.parent.glob(f"{STORE_FILE}*"):
         file.unlink()
     shutil.copy(saved, store)
+
+
+@asynccontextmanager
+async def topom_over(cluster: Cluster, copy: Path) -> AsyncIterator[tuple[TopomProcess, TopomClient]]:
+    """A second topom, over a copy of the store; a client of its API."""
+    settings = {**LEASE, "number_of_slots": 1024, "product": "local", "token": cluster.token}
+    async with topom_process(copy, **settings) as other, TopomClient(other.url, cluster.token) as api:
+        yield other, api
+
+
+async def order_moves(api: TopomClient) -> None:
+    """Have half of the slots moved to group 2: it is refused until the proxies that this topom knows are lost."""
+
+    async def ordered() -> bool:
+        with suppress(TopomRefused):
+            await api.move_slots("0-511", 2)
+            return True
+        return False
+
+    await eventually(ordered, bool, "the order to be taken")
+
+
+async def begin_alone(cluster: Cluster, saved: Path) -> None:
+    """No proxy is left that could tell, and topom comes back with the store that was saved."""
+    assert await cluster.proxies[0].stop() == 0
+    await cluster.topom.kill()
+    put_back(cluster, saved)
+    cluster.topom.start()
 
 
 def table_of(store: Path, start: str, epoch: int) -> dict[str, Any]:
@@ -123,7 +153,7 @@ async def test_an_operator_s_order_waits_for_proxies_that_the_older_store_does_n
 @pytest.mark.long
 async def test_who_has_a_token_cannot_end_topom_with_a_table_that_it_invents(start_cluster: StartCluster) -> None:
     # given what every holder of a proxy's token is told
-    cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings=LEASE)
     place = Place(cluster.topom_url, cluster.token)
     async with HandProxy(place) as told:
         async with asyncio.timeout(60):
@@ -153,7 +183,7 @@ async def test_an_operator_takes_a_store_for_the_newest_once_a_proxy_of_its_copy
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     # given a proxy with a table that was made after a copy of the store, by a topom that a trial started over it
-    cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings=LEASE)
     stranger = HandProxy(Place(cluster.topom_url, cluster.token))
     save(cluster, tmp_path / "store")
     stranger.known = table_of(tmp_path / "store", "of the trial", 10)
@@ -181,8 +211,7 @@ async def test_a_proxy_that_a_topom_over_a_copy_has_fenced_writes_nothing_by_the
     start_cluster: StartCluster,
 ) -> None:
     # given a client that counts all the time, and a copy of the store
-    settings = {"proxy_lease_seconds": 2}
-    cluster = await start_cluster(groups=2, proxies=1, topom_settings=settings)
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings=LEASE)
     copy = await copied(cluster)
     names, counts = NAMES[:20], Counter[str]()
 
@@ -202,17 +231,9 @@ async def test_a_proxy_that_a_topom_over_a_copy_has_fenced_writes_nothing_by_the
 
     # when a topom over the copy moves the slots, of which that proxy's topom knows nothing
     async with (
-        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
-        TopomClient(other.url, cluster.token) as api,
+        topom_over(cluster, copy) as (_, api),
     ):
-
-        async def moved() -> bool:
-            with suppress(TopomRefused):  # it waits for the proxy until that is lost
-                await api.move_slots("0-511", 2)
-                return True
-            return False
-
-        await eventually(moved, bool, "the slots to be moved")
+        await order_moves(api)
         await eventually(
             api.status,
             lambda said: said["slots"]["moving"] == 0 and said["migration"]["slots_moved"] == 512,
@@ -235,28 +256,20 @@ async def test_a_topom_over_a_copy_moves_nothing_while_a_proxy_that_it_does_not_
     start_cluster: StartCluster,
 ) -> None:
     # given a copy of the store from before the proxy came, and a client of that proxy
-    settings = {"proxy_lease_seconds": 2}
-    cluster = await start_cluster(groups=2, proxies=0, topom_settings=settings)
+    cluster = await start_cluster(groups=2, proxies=0, topom_settings=LEASE)
     copy = await copied(cluster)
     await cluster.add_proxy()
     await cluster.online(1)
     names = NAMES[:20]
     async with (
         plain_client(cluster.proxy_addresses[0]) as client,
-        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
-        TopomClient(other.url, cluster.token) as api,
+        topom_over(cluster, copy) as (_, api),
     ):
         for name in names:
             await client.incr(name)
 
         # when a topom over the copy is to move the slots
-        async def moved() -> bool:
-            with suppress(TopomRefused):  # it waits for proxies that it knows until they are lost
-                await api.move_slots("0-511", 2)
-                return True
-            return False
-
-        await eventually(moved, bool, "the order to be taken")
+        await order_moves(api)
 
         # then no slot leaves its group, and the status says whom to end
         def waits(said: dict[str, Any]) -> bool:
@@ -313,12 +326,10 @@ async def test_a_proxy_that_comes_between_the_look_and_the_lock_keeps_what_it_ha
     start_cluster: StartCluster,
 ) -> None:
     # given a topom over a copy of the store, whose move was checked, and waits for a proxy before it locks
-    settings = {"proxy_lease_seconds": 2}
-    cluster = await start_cluster(groups=2, proxies=0, topom_settings=settings)
+    cluster = await start_cluster(groups=2, proxies=0, topom_settings=LEASE)
     copy = await copied(cluster)
     async with (
-        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
-        TopomClient(other.url, cluster.token) as api,
+        topom_over(cluster, copy) as (other, api),
         HandProxy(Place(other.url, cluster.token)) as known,
     ):
         known.withhold = lambda table: table.slots[0].action is not None
@@ -348,7 +359,7 @@ async def test_a_proxy_that_was_fenced_by_no_change_of_the_table_tells_that_the_
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     # given a proxy that hears nothing while an operator removes it and slots move, and a store that was saved before
-    cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings=LEASE)
     for group in cluster.groups:
         await cluster.swept(group)
     async with plain_client(cluster.proxy_addresses[0]) as client:
@@ -380,8 +391,7 @@ async def test_a_topom_that_goes_on_with_a_move_of_an_older_store_takes_no_keys_
     start_cluster: StartCluster,
 ) -> None:
     # given a copy of the store that was made while keys were on their way, and slots that are back since
-    settings = {"proxy_lease_seconds": 2}
-    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings=settings)
+    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings=LEASE)
     await cluster.load_ballast()
     assert await cluster.proxies[0].stop() == 0
     await cluster.online(0)
@@ -401,7 +411,7 @@ async def test_a_topom_that_goes_on_with_a_move_of_an_older_store_takes_no_keys_
     await cluster.online(1)
     async with (
         Counting(cluster.proxy_addresses[0]) as clients,
-        topom_process(copy, **settings, number_of_slots=1024, product="local", token=cluster.token) as other,
+        topom_over(cluster, copy) as (other, _),
     ):
         # then it ends, for the server has had these slots since
         await other.ends()
@@ -415,7 +425,7 @@ async def test_servers_tell_that_the_store_is_older_if_no_proxy_is_left_that_cou
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     # given slots and keys that have moved since the store was saved
-    cluster = await start_cluster(groups=2, proxies=1, topom_settings={"proxy_lease_seconds": 2})
+    cluster = await start_cluster(groups=2, proxies=1, topom_settings=LEASE)
     for group in cluster.groups:
         await cluster.swept(group)
     save(cluster, tmp_path / "saved")
@@ -460,7 +470,7 @@ async def test_servers_tell_so_before_a_client_is_served(
 ) -> None:
     """Nothing is due at any server, so nobody else would look there."""
     # given slots and keys that have moved since the store was saved, perhaps to a group that came since
-    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings={"proxy_lease_seconds": 2})
+    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings=LEASE)
     if known:
         await cluster.swept(2)
     else:
@@ -474,10 +484,7 @@ async def test_servers_tell_so_before_a_client_is_served(
     await cluster.at_rest({1: 512, 2: 512})
 
     # when no proxy is left that could tell, and topom comes back with that store
-    assert await cluster.proxies[0].stop() == 0
-    await cluster.topom.kill()
-    put_back(cluster, tmp_path / "saved")
-    cluster.topom.start()
+    await begin_alone(cluster, tmp_path / "saved")
     cluster.proxies[0].start()
 
     # then topom ends, and the new proxy gets no table
@@ -492,7 +499,7 @@ async def test_a_server_that_was_made_a_master_tells_that_the_store_is_older(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     # given a master that a replica has replaced since the store was saved
-    cluster = await start_cluster(groups=1, proxies=1, topom_settings={"proxy_lease_seconds": 2, "ha": "topom"})
+    cluster = await start_cluster(groups=1, proxies=1, topom_settings={**LEASE, "ha": "topom"})
     replica = (await add_replica(cluster, 1)).address
     save(cluster, tmp_path / "saved")
     await cluster.api.promote(1, replica)
@@ -500,10 +507,7 @@ async def test_a_server_that_was_made_a_master_tells_that_the_store_is_older(
         await client.mset(dict.fromkeys(NAMES, "1"))
 
     # when no proxy is left that could tell, and topom comes back with that store
-    assert await cluster.proxies[0].stop() == 0
-    await cluster.topom.kill()
-    put_back(cluster, tmp_path / "saved")
-    cluster.topom.start()
+    await begin_alone(cluster, tmp_path / "saved")
 
     # then topom ends, and the master of the store is not made one again
     assert await cluster.topom.wait(60) == 1
@@ -517,7 +521,7 @@ async def test_slots_that_were_assigned_tell_that_the_store_is_older(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     # given a store that was saved while some slots were nobody's, and a client that has used them since
-    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings={"proxy_lease_seconds": 2})
+    cluster = await start_cluster(groups=2, proxies=1, slots_on=[1], topom_settings=LEASE)
     await cluster.api.take_slots_offline("0-511")
     save(cluster, tmp_path / "saved")
     await cluster.api.assign_slots("0-511", 2)
@@ -525,10 +529,7 @@ async def test_slots_that_were_assigned_tell_that_the_store_is_older(
         await client.mset(dict.fromkeys(NAMES, "1"))
 
     # when no proxy is left that could tell, and topom comes back with that store
-    assert await cluster.proxies[0].stop() == 0
-    await cluster.topom.kill()
-    put_back(cluster, tmp_path / "saved")
-    cluster.topom.start()
+    await begin_alone(cluster, tmp_path / "saved")
 
     # then it ends before an operator gives them to another group
     assert await cluster.topom.wait(60) == 1
