@@ -227,7 +227,7 @@ class TopomCalls:
                 f"{REMEDIES.unanswered(self.url)}"
             ) from None
         except (httpx.HTTPError, OSError) as error:  # httpx lets some errors of TLS through
-            reason = str(error) or type(error).__name__
+            reason = _reason(error)
             kind = TopomNotAsked if isinstance(error, httpx.ConnectError) else TopomUnreachable
             if why := REMEDIES.why(error):
                 raise kind(f"no TLS with topom at {self._where}: {why} ({reason})") from None
@@ -313,3 +313,13 @@ def _user() -> str:
     except (KeyError, OSError):
         name = ""
     return f"{name}@{socket.gethostname()}".encode("ascii", "replace").decode()
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, where the error itself says no more than that no attempt was any good."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "connection refused"
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__

@@ -12,14 +12,14 @@ from slots.wrongvalues import in_words
 BEHIND = ("--topom", "--token", "--output", "-o")
 """Options that each verb has, and the command itself has not."""
 SYNONYMS = {
-    **dict.fromkeys(("delete", "rm", "del", "drop"), "remove"),
-    **dict.fromkeys(("create", "new", "register"), "add"),
-    **dict.fromkeys(("ls", "all"), "list"),
-    **dict.fromkeys(("get", "describe", "info", "inspect", "status"), "show"),
-    **dict.fromkeys(("evacuate", "empty"), "drain"),
-    **dict.fromkeys(("abort", "stop"), "cancel"),
+    **dict.fromkeys(("delete", "rm", "del", "drop"), ("remove",)),
+    **dict.fromkeys(("add", "create", "new", "register"), ("add", "set")),
+    **dict.fromkeys(("ls", "all"), ("list",)),
+    **dict.fromkeys(("get", "describe", "info", "inspect", "status"), ("show",)),
+    **dict.fromkeys(("evacuate", "empty"), ("drain",)),
+    **dict.fromkeys(("abort", "stop"), ("cancel",)),
 }
-"""What people type, and the verb that is meant."""
+"""What people type, and the verbs that may be meant: the first one that there is."""
 BEFORE = ("--context", "--tls-ca", "--tls-certificate", "--tls-key")
 """Options of the command itself."""
 
@@ -59,8 +59,9 @@ def _explain(error: Any, message: str) -> str:
     if option in BEFORE:
         return f"{message}. It goes before the verb: slotferry {option} ... VERB"
     if place is not None and (said := NO_VERB.match(message)):
-        meant = SYNONYMS.get(said[1], "")
-        return f"{message} Did you mean {meant!r}?" if meant in getattr(place.command, "commands", ()) else message
+        verbs = getattr(place.command, "commands", ())
+        meant = next((verb for verb in SYNONYMS.get(said[1], ()) if verb in verbs), None)
+        return f"{message} Did you mean {meant!r}?" if meant else message
     if place is not None and "unexpected extra argument" in message and _has_slots(place.command):
         return f"{message}. Slots are named by --slots"
     found = getattr(error.__cause__ or error.__context__, "errors", None)

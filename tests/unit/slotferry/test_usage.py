@@ -42,6 +42,8 @@ def test_a_wrong_value_is_told_in_plain_words(words: tuple[str, ...], sentence: 
     [
         (("group", "delete", "1"), "No such command 'delete'. Did you mean 'remove'?"),
         (("server", "rm", "1", "a:1"), "Did you mean 'remove'?"),
+        (("user", "add", "ada"), "No such command 'add'. Did you mean 'set'?"),
+        (("server", "create", "a:1"), "Did you mean 'add'?"),
         (("migration", "status"), "Did you mean 'show'?"),
         (("migration", "cancel", "0-1023"), "(0-1023). Slots are named by --slots"),
     ],

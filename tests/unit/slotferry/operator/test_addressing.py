@@ -65,5 +65,6 @@ def test_a_context_that_is_kept_and_not_in_use_is_named_where_no_topom_answers(
     said = CliRunner().invoke(app, ["status"])
     assert said.exit_code == 1
     assert says in said.stderr
+    assert "(connection refused); check that it runs" in said.stderr
     assert says not in CliRunner().invoke(app, ["--context", "one", "status"]).stderr
     assert says not in CliRunner().invoke(app, ["status", "--topom", "http://127.0.0.1:1"]).stderr
