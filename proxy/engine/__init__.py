@@ -8,10 +8,12 @@ what it may have to wait for, and :mod:`~proxy.engine.decisions` carries the dec
 To change
 
 - how requests are read, what is known of a command, where its keys are: :mod:`slots.requests`; a request that is a
-  line: :mod:`~proxy.engine.inline`;
+  line: :mod:`~proxy.engine.inlining`;
 - how replies are measured: :mod:`~proxy.engine.resp`;
-- what becomes of one request: :mod:`~proxy.engine.session`; of one with keys of several servers:
-  :mod:`~proxy.engine.splitting`; of a long one while slots move: :mod:`~proxy.engine.clearing`;
+- what becomes of one request: :mod:`~proxy.engine.session`; of one that has had to wait: :mod:`~proxy.engine.front`; of
+  one with keys of several servers: :mod:`~proxy.engine.splitting`; of a long one while slots move:
+  :mod:`~proxy.engine.clearing`;
+- what a client's user may do, and how a request is refused: :mod:`~proxy.engine.userclient`;
 - which server has a slot: :mod:`~proxy.engine.router`; which keys have left a source: :mod:`~proxy.engine.absent`;
   which scripts and libraries a server has: :mod:`~proxy.engine.loaded`;
 - the order of replies: :mod:`~proxy.engine.requests`; what is under way for a slot: :mod:`~proxy.engine.underway`;

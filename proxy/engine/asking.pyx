@@ -10,6 +10,7 @@ from cpython.ref cimport Py_INCREF
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.connection cimport FOR_ELEMENT, FOR_SERVER
+from proxy.engine.front cimport finish_front, read_front
 from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_CALL, REQUEST_PLAIN, request_t
 from proxy.engine.session cimport Session
@@ -88,7 +89,7 @@ cdef object let_python_decide(Session session):
     """Have plain Python decide about the request at the front after all, unless its client has left."""
     if session.gives_up():
         return
-    arguments, data = session.front()
+    arguments, data = read_front(session)
     do_what_it_decides(session, session.router.slow_path.handle(session, arguments), len(data))
 
 
@@ -102,4 +103,4 @@ cdef object do_what_it_decides(Session session, outcome, size_t size):
         session.reasons |= FOR_SERVER | FOR_ELEMENT
         session.watch_leaving()
     elif outcome is not WAITS:
-        session.finish_front(outcome)
+        finish_front(session, outcome)

@@ -3,7 +3,8 @@
 from libc.stdint cimport int64_t
 
 from proxy.engine.router cimport Router
-from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, verdict
 from slots.requests.parsing cimport argument_t
 
 

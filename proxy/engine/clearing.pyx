@@ -16,7 +16,8 @@ from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_MIGRATING, Router, route_t
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_TAKEN, VERDICT_WAIT, verdict
 from slots.requests.parsing cimport argument_t
 
 cdef enum:

@@ -1,6 +1,7 @@
 """Carries out the decisions of plain Python on requests."""
 
-from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, verdict
 from slots.requests.parsing cimport argument_t
 
 cdef verdict decide(

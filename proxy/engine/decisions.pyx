@@ -15,16 +15,9 @@ from proxy.engine.dispatch cimport NO_KEY, forward, publish, route
 from proxy.engine.handlers cimport WAITS, begin
 from proxy.engine.records cimport REQUEST_PLACE, REQUEST_PLAIN, keep_size, request_t
 from proxy.engine.requests cimport Loop
-from proxy.engine.session cimport (
-    VERDICT_FAILED,
-    VERDICT_HELD,
-    VERDICT_PAUSE,
-    VERDICT_TAKEN,
-    VERDICT_WAIT,
-    Session,
-    verdict,
-)
+from proxy.engine.session cimport Session
 from proxy.engine.statistics cimport UNCOUNTED
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_PAUSE, VERDICT_TAKEN, VERDICT_WAIT, verdict
 from slots.requests.parsing cimport argument_t
 
 cdef enum:

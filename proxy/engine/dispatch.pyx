@@ -16,17 +16,10 @@ from proxy.engine.records cimport REQUEST_PLAIN, keep_key, request_t
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OPEN, Router, route_t
 from proxy.engine.scans cimport scan
 from proxy.engine.serverconnection cimport BACKEND_READY
-from proxy.engine.session cimport (
-    VERDICT_APART,
-    VERDICT_FAILED,
-    VERDICT_HELD,
-    VERDICT_TAKEN,
-    VERDICT_WAIT,
-    Session,
-    verdict,
-)
+from proxy.engine.session cimport Session
 from proxy.engine.splitting cimport split
 from proxy.engine.tracking cimport stays_fast
+from proxy.engine.verdicts cimport VERDICT_APART, VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, verdict
 from proxy.engine.watches cimport begin_watch
 from slots.requests.commandlookup cimport (
     CODE_DIGEST,

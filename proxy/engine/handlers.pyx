@@ -14,8 +14,10 @@ from libc.stdint cimport int32_t
 
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.connection cimport FOR_KEYS, FOR_OWED, SWITCHED
+from proxy.engine.front cimport finish_front
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OPEN, Router
-from proxy.engine.session cimport VERDICT_WAIT, Session
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_WAIT
 from slots.requests.parsing cimport argument_t
 
 cdef enum:
@@ -47,7 +49,7 @@ cdef void go_on(Session session) noexcept:
     try:
         outcome = run(session)
         if outcome is not WAITS:
-            session.finish_front(outcome)
+            finish_front(session, outcome)
     except Exception as error:
         session.loop.event_loop.call_exception_handler({"message": "serving a client", "exception": error})
         session.close()

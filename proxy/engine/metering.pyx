@@ -18,6 +18,7 @@ from proxy.engine.meter cimport Meter
 from proxy.engine.session cimport Session
 from slots.requests.commandlookup cimport PATH_MULTI, command_t
 from slots.requests.parsing cimport (
+    LONGEST_BULK,
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     PARSE_INLINE,
@@ -33,8 +34,6 @@ cdef enum:
     PASSES = 0
     # HELLO 3 AUTH user password.
     LEAST_OF_LOGIN = 5
-
-cdef size_t LONGEST_BULK = 536870912
 
 
 cdef Py_ssize_t look_at_limits(Session session, const char* data, size_t size) except -2:

@@ -2,7 +2,8 @@
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.records cimport multi_t
-from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, verdict
 from slots.requests.commandlookup cimport command_t
 from slots.requests.parsing cimport argument_t
 

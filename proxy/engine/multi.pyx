@@ -20,11 +20,13 @@ from proxy.engine.decisions cimport decide
 from proxy.engine.prefixing cimport with_prefix
 from proxy.engine.records cimport REQUEST_PLAIN, keep_key, multi_t, request_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, Session, verdict
+from proxy.engine.session cimport Session
 from proxy.engine.statistics cimport UNCOUNTED
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, verdict
 from proxy.engine.watches cimport Watch, may_run, run_watched
 from slots.requests.commandlookup cimport PATH_EXEC, PATH_SPLIT, command_t
 from slots.requests.parsing cimport (
+    LONGEST_BULK,
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     argument_t,
@@ -44,7 +46,6 @@ cdef enum:
     # CACHED of proxy.engine.outcomes.
     CACHED_BIT = 64
     NO_SLOT = -1
-    LONGEST_BULK = 536870912
     # COMMAND_COST and KEY_COST.
     OF_COMMAND = 160
     OF_KEY = 128

@@ -1,6 +1,7 @@
 """Pops that may wait, as long as there is something to take."""
 
-from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, verdict
 from slots.requests.parsing cimport argument_t
 
 

@@ -14,9 +14,11 @@ from proxy.engine.asking cimport ServerQuestion, ask, do_what_it_decides, let_py
 from proxy.engine.backend cimport Backend
 from proxy.engine.clearing cimport clear_keys
 from proxy.engine.decisions cimport decide
+from proxy.engine.front cimport finish_front, read_front
 from proxy.engine.multi cimport append_transaction, has_room_for
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, verdict
 from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY
@@ -38,7 +40,7 @@ cdef class Pop(ServerQuestion):
         if reply.startswith(REFUSED) or reply in NOTHING:
             have_it_wait(self.session)
         else:
-            self.session.finish_front(reply)
+            finish_front(self.session, reply)
 
 
 cdef object have_it_wait(Session session):
@@ -49,7 +51,7 @@ cdef object have_it_wait(Session session):
         # bounded: it may have to wait for room before it waits at the server.
         let_python_decide(session)
         return
-    arguments, data = session.front()
+    arguments, data = read_front(session)
     do_what_it_decides(session, session.router.blocking.begin_wait(session, arguments, Wait(session)), len(data))
 
 
@@ -62,10 +64,10 @@ cdef class Wait(ServerQuestion):
     cdef object go_on(self):
         cdef Session session = self.session
         if self.reply.startswith(UNBLOCKED):
-            arguments, data = session.front()
+            arguments, data = read_front(session)
             do_what_it_decides(session, session.router.blocking.unblocked(session, arguments, self.reply), len(data))
         else:
-            session.finish_front(self.reply)
+            finish_front(session, self.reply)
 
 
 cdef verdict pop(

@@ -1,6 +1,7 @@
 """Requests of a user with a prefix."""
 
-from proxy.engine.session cimport VERDICT_FAILED, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, verdict
 from slots.requests.commandlookup cimport command_t
 from slots.requests.parsing cimport argument_t
 

@@ -13,7 +13,8 @@ from proxy.engine.buffer cimport buffer_append, buffer_free, buffer_length, buff
 from proxy.engine.dispatch cimport dispatch
 from proxy.engine.prefix cimport Prefix
 from proxy.engine.router cimport Router
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_NOTHING, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_NOTHING, verdict
 from slots.requests.commandlookup cimport (
     PATH_CHANNEL,
     PATH_CONTAINER,
@@ -30,6 +31,7 @@ from slots.requests.commandlookup cimport (
 )
 from slots.requests.keyplaces cimport find_keys
 from slots.requests.parsing cimport (
+    LONGEST_BULK,
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     argument_t,
@@ -46,8 +48,6 @@ cdef enum:
     UNKNOWN = -1
     # An empty buffer larger than this gives its memory back.
     KEPT_BYTES = 4096
-
-cdef size_t LONGEST_BULK = 536870912
 
 
 cdef verdict with_prefix(

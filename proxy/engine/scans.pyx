@@ -16,9 +16,11 @@ from proxy.engine.asking cimport ServerQuestion, ask, let_python_decide
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_append
 from proxy.engine.decisions cimport decide
+from proxy.engine.front cimport finish_front
 from proxy.engine.keylist cimport KeyList
 from proxy.engine.router cimport Router
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, verdict
 from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY
@@ -83,7 +85,7 @@ cdef class Page(ServerQuestion):
         if more:
             let_python_decide(session)
             return
-        session.finish_front(page_of(position << REST_BITS | self.rest, keys))
+        finish_front(session, page_of(position << REST_BITS | self.rest, keys))
 
 
 cdef uint64_t cursor_of(bytes reply, Py_ssize_t* at) noexcept:

@@ -5,32 +5,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from proxy.engine.backend cimport Backend
 from proxy.engine.buffer cimport buffer_t
-from proxy.engine.connection cimport ClientConnection
-from proxy.engine.meter cimport Meter
-from proxy.engine.prefix cimport Prefix
-from proxy.engine.records cimport client_t, multi_t, sender_t
-from proxy.engine.rights cimport CommandRights
+from proxy.engine.records cimport multi_t, sender_t
 from proxy.engine.router cimport Router
-
-ctypedef enum verdict:
-    # An exception was raised.
-    VERDICT_FAILED = -1
-    # The request is finished, or under way.
-    VERDICT_TAKEN
-    # It is an empty line, or an empty list, and no request.
-    VERDICT_NOTHING
-    # It stays at the front of the input until the session is woken.
-    VERDICT_WAIT
-    # It stays there until all owed replies have been given.
-    VERDICT_PAUSE
-    # It stays there until there is room for it in the memory for requests that wait for servers.
-    VERDICT_HELD
-    # Its keys are of several slots, and whoever asked decides on that.
-    VERDICT_APART
-
+from proxy.engine.userclient cimport UserClient
+from proxy.engine.verdicts cimport VERDICT_FAILED, verdict
 
 @cython.final
-cdef class Session(ClientConnection):
+cdef class Session(UserClient):
     """One client's session."""
 
     cdef:
@@ -44,34 +25,16 @@ cdef class Session(ClientConnection):
         size_t most_request
         # Bits of proxy.engine.outcomes; while one is set, every command goes to the slow path.
         public int attention
-        # What its user may do is limited, by ``rights``.
-        readonly bint limited
-        readonly CommandRights rights
-        # What stands before all keys of its user, who is limited then; None for nothing. The request at the front with
-        # it, and whether that one is being decided on.
-        readonly Prefix prefix
+        # The request at the front with the prefix of its user's keys, and whether that one is being decided on.
         buffer_t real
         bint has_real
-        # Its user may use some databases only.
-        public bint in_some_databases
-        # Its requests to a server that is slow are refused at once: those whose number has a byte that is not 0. The byte
-        # of number 0 is also that of all numbers beyond the end.
-        readonly bint sheddable
-        bytes way_givers
-        # Of its user, if that one may only ask for so much a second; and the count in ``taken`` at which the request at
-        # the front has taken its token.
-        Meter meter
+        # The count in ``taken`` at which the request at the front has taken a token of its user's meter.
         int64_t paid
-        # It has had the login that passes the limits of its user.
-        public bint had_login
         public bint replica_reads
         # Of one whose user has ``cached_reads``: it may have written something since it was looked at, and it sees only
         # values of later questions than this one; see proxy.engine.hotvalues.
         public bint has_written
         int64_t sees_from
-        # MUTED or MUTED_ONCE of proxy.engine.outcomes.
-        public int muted
-        public int database
         public int protocol
         readonly object id
         # proxy.commands.state.SessionState, made when first needed.
@@ -82,8 +45,7 @@ cdef class Session(ClientConnection):
         public object tracker
         # A transaction that plain Python knows nothing of; NULL if there is none.
         multi_t* multi
-        # Number of the last command in proxy.engine.statistics; the slow path's name for it, and its time.
-        int16_t last_number
+        # The slow path's name for the last command, and its time.
         object last_name
         int64_t named_at
         # Counts requests that are finished or under way. It tells a request that is looked at again from the next one.
@@ -101,7 +63,6 @@ cdef class Session(ClientConnection):
         object question
         bint cancelled
         int32_t way
-        size_t front_size
         # Goes on with the handler once the reply that it awaits has come.
         sender_t resumer
         # Counts requests that are finished or under way, and conditions for keys that held: while it stays the same, the
@@ -111,24 +72,14 @@ cdef class Session(ClientConnection):
         uint32_t waits_since
         int16_t waiting_command
 
-    cdef bint gives_way_at(self, Backend backend) noexcept
-    cdef bint on_wrong_connection(self) noexcept
-    cdef void choose_connection(self) noexcept
     cdef void has_to_be_looked_at_again(self) noexcept
     cdef bint left_meanwhile(self) noexcept
     cdef void advance(self, size_t size) noexcept
     cdef void count_taken(self) noexcept
-    cdef size_t size_of_front(self)
     cdef void leave_front(self) noexcept
-    cdef client_t* asker(self) noexcept
-    cdef void reply(self, const char* data, size_t size) noexcept
-    cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED
     cdef bint has_no_room(self, size_t size)
     cdef Backend shared(self, address)
     cdef bint has_to_wait(self, Backend backend, size_t size)
-    cdef verdict refuse(self, const char* text) noexcept
-    cdef verdict shed(self, Backend backend) noexcept
-    cdef verdict refuse_or_reply(self, bytes reply) noexcept
     cdef bytes offline_error(self, int slot)
     cdef verdict refuse_offline(self, int slot) except VERDICT_FAILED
     cdef void protocol_error(self, const char* text) noexcept

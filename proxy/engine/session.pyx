@@ -11,13 +11,12 @@ to wait are run and answered.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
-from libc.string cimport strlen
 
 from proxy.engine.asking cimport answered
 from proxy.engine.backend cimport Backend
-from proxy.engine.buffer cimport buffer_consume, buffer_free, buffer_length
+from proxy.engine.buffer cimport buffer_free
 from proxy.engine.connection cimport (
     FOR_FRONT,
     FOR_GOOD,
@@ -26,24 +25,30 @@ from proxy.engine.connection cimport (
     FOR_SERVER,
     FOR_TURN,
     IS_OVER,
-    METERED,
     SWITCHED,
     ClientConnection,
 )
-from proxy.engine.decisions cimport carry_out
 from proxy.engine.dispatch cimport dispatch
+from proxy.engine.front cimport finish_front, read_front, size_of_front
 from proxy.engine.handlers cimport go_on
-from proxy.engine.meter cimport Meter
+from proxy.engine.inlining cimport inline_request
+from proxy.engine.largereplies cimport choose_connection, forget_older, on_wrong_connection
 from proxy.engine.metering cimport look_at_limits
 from proxy.engine.multi cimport free_multi
-from proxy.engine.prefix cimport Prefix
-from proxy.engine.records cimport client_t
 from proxy.engine.router cimport Router
-from proxy.engine.statistics cimport Statistics
-from proxy.engine.tracking cimport has_waited, left_front
+from proxy.engine.tracking cimport left_front
+from proxy.engine.userclient cimport UserClient
+from proxy.engine.verdicts cimport (
+    VERDICT_FAILED,
+    VERDICT_HELD,
+    VERDICT_NOTHING,
+    VERDICT_PAUSE,
+    VERDICT_WAIT,
+    verdict,
+)
 from slots.requests.parsing cimport (
+    LONGEST_BULK,
     MAXIMUM_ARGUMENTS,
-    PARSE_COMPLETE,
     PARSE_ERROR,
     PARSE_INCOMPLETE,
     PARSE_INLINE,
@@ -51,10 +56,8 @@ from slots.requests.parsing cimport (
     parse_status,
 )
 
-from proxy.engine.backend import command as make_request
-from proxy.engine.inline import is_http, split_inline
-from proxy.engine.outcomes import NO_REPLY, Clear, Condition, Last, Later, Unit
-from proxy.engine.refusals import LEFT, NOT_HTTP, OWN_KEYS, RULES_CHANGE, TOO_LARGE
+from proxy.engine.outcomes import Condition
+from proxy.engine.refusals import LEFT, OWN_KEYS, RULES_CHANGE
 from slots.slot import CHANGING
 
 cdef enum:
@@ -65,10 +68,6 @@ cdef enum:
     GATED_BIT = 1
     # TRACKED of it.
     TRACKED_BIT = 32
-    # With replies of so many bytes on average, they use a connection of their own; with less than half of it, no more.
-    LARGE_REPLY = 4096
-    # The number of replies after which older ones count less.
-    FORGOTTEN_REPLIES = 1024
     # MUTED and MUTED_ONCE of proxy.engine.outcomes.
     MUTED_BIT = 1
     MUTED_ONCE_BITS = 3
@@ -76,8 +75,6 @@ cdef enum:
     MOST_DECISIONS = 64
     # No slot.
     NO_WAY = -2
-
-cdef size_t LONGEST_BULK = 536870912
 
 
 cdef void resume_handler(void* owner) noexcept:
@@ -91,7 +88,7 @@ cdef void resume_handler(void* owner) noexcept:
     session.loop.work_time.turn_to(before)
 
 
-cdef class Session(ClientConnection):
+cdef class Session(UserClient):
     """One client's session.
 
     Args:
@@ -138,8 +135,8 @@ cdef class Session(ClientConnection):
         self.processing = True
         self.need = 0
         while position < size and not self.reasons & FOR_GOOD and self.client.broken == NULL:
-            if self.on_wrong_connection():
-                self.choose_connection()
+            if on_wrong_connection(self):
+                choose_connection(self)
             ahead = self.over_limits()
             if ahead:
                 if ahead & IS_OVER:
@@ -181,7 +178,7 @@ cdef class Session(ClientConnection):
             self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
             self.front_size = request_size
             if status == PARSE_INLINE:
-                outcome = self.inline_request(data + position, request_size)
+                outcome = inline_request(self, data + position, request_size)
             elif router.parse.count == 0:
                 outcome = VERDICT_NOTHING
             else:
@@ -257,9 +254,7 @@ cdef class Session(ClientConnection):
         self.waits_since = 0
         self.taken += 1
         self.stage += 1
-        if self.client.replies > FORGOTTEN_REPLIES:
-            self.client.replies //= 2
-            self.client.reply_bytes //= 2
+        forget_older(&self.client)
         if self.muted > MUTED_BIT:
             # CLIENT REPLY SKIP itself has no reply. It then applies to the next request, and ends.
             self.muted = self.muted - 1 if self.muted == MUTED_ONCE_BITS else 0
@@ -308,7 +303,7 @@ cdef class Session(ClientConnection):
         self.loop.command = self.waiting_command
         self.loop.since = self.waits_since
         self.refuse_or_reply(LEFT)
-        self.advance(self.size_of_front())
+        self.advance(size_of_front(self))
         self._finish()
         return True
 
@@ -331,47 +326,7 @@ cdef class Session(ClientConnection):
             if isinstance(self.awaited, Condition):
                 go_on(self)
         elif self.reasons & FOR_FRONT:
-            self.finish_front(reply)
-
-    def finish_front(self, outcome):
-        """Give the outcome of the request at the front, which has waited: a reply, the last one, a later one, a unit, or
-        NO_REPLY. Then go on with the next one."""
-        cdef bint left
-        cdef size_t size
-        if self.closed or not self.reasons & FOR_FRONT:
-            return
-        if not (isinstance(outcome, (bytes, Unit, Last, Later)) or outcome is NO_REPLY):
-            raise TypeError(f"a handler that has waited decided {outcome!r}")
-        self.loop.set_clock()
-        self.loop.command = self.waiting_command
-        self.loop.since = self.waits_since if self.waits_since else self.loop.ticks
-        carry_out(self, outcome, NULL, 0)
-        if self.attention & TRACKED_BIT:
-            has_waited(self)
-        size = self.size_of_front()
-        if size:
-            buffer_consume(&self.inbox, size, 0)
-            self.count_inbox()
-        left = self.left_meanwhile()
-        self.advance(size)
-        self.reasons &= ~FOR_FRONT
-        if left:
-            # The requests behind it have waited as long.
-            self._finish()
-        else:
-            self._resume()
-
-    cdef size_t size_of_front(self):
-        """The bytes of the request at the front, which has waited; 0 if there is none."""
-        cdef Router router = self.router
-        cdef parse_status status = parse_request(
-            &router.parse,
-            self.inbox.data + self.inbox.start,
-            buffer_length(&self.inbox),
-            LONGEST_BULK,
-            MAXIMUM_ARGUMENTS,
-        )
-        return router.parse.size if status == PARSE_COMPLETE or status == PARSE_INLINE else 0
+            finish_front(self, reply)
 
     # -- the handler of the request at the front: see proxy.engine.handlers ------------------------------------
 
@@ -408,74 +363,8 @@ cdef class Session(ClientConnection):
         return self
 
     def front(self):
-        """The arguments and the bytes of the request at the front, with its real keys; None if there is none. If its
-        handler waits for the way of another request, those of that one."""
-        cdef int index
-        cdef parse_status status
-        cdef Router router = self.router
-        if self.closed or not self.reasons & FOR_FRONT:
-            return None
-        if isinstance(self.awaited, Clear) and self.awaited.reads is not None:
-            return list(self.awaited.reads), make_request(tuple(self.awaited.reads))
-        status = parse_request(
-            &router.parse,
-            self.inbox.data + self.inbox.start,
-            buffer_length(&self.inbox),
-            LONGEST_BULK,
-            MAXIMUM_ARGUMENTS,
-        )
-        if status == PARSE_INLINE:
-            argv = split_inline(self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size])
-            if self.prefix is not None:
-                argv = self.prefix.changed(argv)
-            return argv, make_request(tuple(argv))
-        if status != PARSE_COMPLETE:
-            return None
-        arguments = [
-            router.parse.arguments[index].data[:router.parse.arguments[index].size]
-            for index in range(router.parse.count)
-        ]
-        if self.prefix is not None:
-            arguments = self.prefix.changed(arguments)
-            return arguments, make_request(tuple(arguments))
-        return arguments, self.inbox.data[self.inbox.start:self.inbox.start + router.parse.size]
-
-    def belongs_to(self, str user):
-        """From now on, its requests count for this user."""
-        self.client.user = self.loop.statistics.user_number(user)
-
-    def measure(self, Meter meter):
-        """From now on, its requests take tokens of this meter; None for none."""
-        if self.processing and meter is not self.meter and not self.reasons & FOR_TURN:
-            # The time for what it has sent behind its login is that of the user who it is now.
-            self.reasons |= FOR_TURN
-            self.loop.event_loop.call_soon(self.resume_reading)
-        self.meter = meter
-        self.count_time(meter is not None)
-        if meter is not None:
-            self.before_next |= METERED
-        else:
-            self.before_next &= ~METERED
-
-    def shed_these(self, bytes way_givers):
-        """From now on, these requests give way: a byte for each number of a command (:mod:`proxy.engine.statistics`), the
-        first one also for those beyond the end; none if it is empty."""
-        self.way_givers = way_givers
-        self.sheddable = len(way_givers) > 0
-
-    def limit(self, CommandRights rights, Prefix prefix=None):
-        """From now on, it may do only this, None for everything, and its keys have this prefix."""
-        if prefix is not None and rights is None:
-            raise ValueError("a user with a prefix may not do everything")
-        self.rights = rights
-        self.limited = rights is not None
-        self.prefix = prefix
-        self.client.hides = prefix is not None
-
-    @property
-    def hides(self):
-        """What is taken off the names that its client sees; empty for nothing."""
-        return self.prefix.text if self.prefix is not None else b""
+        """The request at the front, for plain Python; see :mod:`proxy.engine.front`."""
+        return read_front(self)
 
     @property
     def multi_count(self):
@@ -494,77 +383,7 @@ cdef class Session(ClientConnection):
         self.last_name = name
         self.named_at = self.taken
 
-    # -- replies -------------------------------------------------------------------------------------------
-
-    cdef client_t* asker(self) noexcept:
-        """The client that gets the reply to a request. While replies are muted, the reply has a place and is dropped
-        there."""
-        self.client.muted = self.muted != 0
-        return &self.client
-
-    cdef void reply(self, const char* data, size_t size) noexcept:
-        """A reply by the proxy itself, in its turn."""
-        cdef Statistics statistics = self.loop.statistics
-        cdef uint32_t ticks = self.loop.ticks - self.loop.since
-        cdef size_t gets = 0 if self.muted else size
-        statistics.observe(self.loop.command, self.client.user, ticks, gets, size > 0 and data[0] == c'-')
-        if statistics.may_be_notable(self.loop.command, ticks, self.front_size, gets, data[0]):
-            statistics.look_at(
-                self.loop.command,
-                self.client.user,
-                ticks,
-                NULL,
-                self.front_size,
-                data,
-                gets,
-                -1,
-                self.client.sender.owner,
-                None,
-                self.database,
-            )
-        if not self.muted:
-            self.loop.answer(&self.client, data, size)
-
-    def answer(self, bytes data):
-        """Give a reply, or another one to the same request, in its turn."""
-        if not self.closed and not self.muted:
-            self.loop.answer(&self.client, data, len(data))
-
-    def push(self, bytes data):
-        """Send something between two replies, as soon as possible."""
-        if not self.closed:
-            self.loop.push(&self.client, data, len(data))
-
     # -- routing -------------------------------------------------------------------------------------------
-
-    cdef verdict refuse(self, const char* text) noexcept:
-        self.loop.errors += 1
-        self.reply(text, strlen(text))
-        return VERDICT_TAKEN
-
-    cdef bint gives_way_at(self, Backend backend) noexcept:
-        """Whether the request at the front is refused because its server is slow. Asked of sheddable sessions only."""
-        cdef const char* bytes_of_numbers = self.way_givers
-        cdef bint listed = self.last_number < len(self.way_givers)
-        return bytes_of_numbers[self.last_number if listed else 0] != 0 and backend.is_slow()
-
-    cdef verdict shed(self, Backend backend) noexcept:
-        """Refuse a request, because its server is slow."""
-        self.loop.shed += 1
-        return self.refuse_or_reply(backend.slow_reply)
-
-    cdef verdict refuse_or_reply(self, bytes reply) noexcept:
-        if self.prefix is not None:
-            reply = self.prefix.hide(self.loop.command, reply)
-        if reply[:1] == b"-":
-            if reply.startswith(TOO_LARGE) and not self.muted:
-                # bounded: the request has run, perhaps, so it gets no error. The client is one that is owed too much.
-                self.client.broken = b"output limit"
-                self.loop.list_client(&self.client.sender)
-                return VERDICT_TAKEN
-            self.loop.errors += 1
-        self.reply(reply, len(reply))
-        return VERDICT_TAKEN
 
     def gives_way(self, str address):
         """The error for the request at the front if it gives way to others at a server, which is slow; None if not."""
@@ -594,24 +413,6 @@ cdef class Session(ClientConnection):
         self.reasons |= FOR_TURN
         self.loop.hold(self, size)
         return True
-
-    cdef bint on_wrong_connection(self) noexcept:
-        """Whether replies have become large, or small again, so that the session should use other connections."""
-        cdef int64_t bound = LARGE_REPLY if self.connection_number == self.usual_number else LARGE_REPLY // 2
-        cdef bint large = self.client.reply_bytes > bound * (self.client.replies + 1)
-        return large != (self.connection_number != self.usual_number)
-
-    cdef void choose_connection(self) noexcept:
-        """Move large replies to other connections than small ones, so that small ones need not wait behind them.
-
-        in-order: this is done only while nothing is owed, so no request is taken until then.
-        """
-        if self.client.owed:
-            self.before_next |= SWITCHED
-        elif self.connection_number == self.usual_number:
-            self.connection_number += self.router.connections_each
-        else:
-            self.connection_number = self.usual_number
 
     cdef bytes offline_error(self, int slot):
         if slot == self.router.number_of_slots:
@@ -652,26 +453,3 @@ cdef class Session(ClientConnection):
                 pass
         if self.state is not None or self.watch is not None:
             self.router.slow_path.session_closed(self)
-
-    cdef verdict inline_request(self, const char* line, size_t size) except VERDICT_FAILED:
-        """Handle an inline request: split it as Redis does, then dispatch it as if it had come in RESP."""
-        cdef bytes request
-        cdef Router router = self.router
-        self.loop.decisions += 1
-        try:
-            argv = split_inline(line[:size])
-        except ValueError:
-            self.protocol_error(b"unbalanced quotes in request")
-            return VERDICT_NOTHING
-        if not argv:
-            return VERDICT_NOTHING
-        if is_http(argv):
-            request = NOT_HTTP
-            self.loop.answer(&self.client, request, len(request))
-            self._finish()
-            return VERDICT_NOTHING
-        request = make_request(tuple(argv))
-        if parse_request(&router.parse, request, len(request), LONGEST_BULK, MAXIMUM_ARGUMENTS) != PARSE_COMPLETE:
-            self.protocol_error(b"unbalanced quotes in request")
-            return VERDICT_NOTHING
-        return dispatch(self, router.parse.arguments, router.parse.count, request, len(request))

@@ -17,7 +17,8 @@ from proxy.engine.dispatch cimport forward
 from proxy.engine.records cimport REQUEST_PART, client_t, keep_key, keep_size, request_t, split_t
 from proxy.engine.requests cimport Loop
 from proxy.engine.router cimport ROUTE_LOCKED, ROUTE_OFFLINE, ROUTE_OPEN, Router
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_TAKEN, VERDICT_WAIT, verdict
 from slots.requests.commandlookup cimport command_t, split_kind
 from slots.requests.parsing cimport argument_t
 

@@ -14,11 +14,13 @@ from libc.stdint cimport int32_t
 from proxy.engine.asking cimport ServerQuestion, ask
 from proxy.engine.buffer cimport buffer_append, buffer_length
 from proxy.engine.decisions cimport decide
+from proxy.engine.front cimport finish_front
 from proxy.engine.multi cimport append_transaction, end_multi, has_room_for
 from proxy.engine.records cimport multi_t
 from proxy.engine.router cimport ROUTE_OPEN, Router, route_t
 from proxy.engine.serverconnection cimport BACKEND_READY
-from proxy.engine.session cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, Session, verdict
+from proxy.engine.session cimport Session
+from proxy.engine.verdicts cimport VERDICT_FAILED, VERDICT_HELD, VERDICT_WAIT, verdict
 from slots.requests.parsing cimport argument_t
 
 from proxy.engine.refusals import OUT_OF_MEMORY
@@ -88,7 +90,7 @@ cdef class Watched(ServerQuestion):
             session.router.watching.end(session)
 
     cdef object go_on(self):
-        self.session.finish_front(self.reply)
+        finish_front(self.session, self.reply)
 
 
 cdef class Executed(ServerQuestion):
@@ -100,7 +102,7 @@ cdef class Executed(ServerQuestion):
         self.session.router.watching.executed(self.watch, reply)
 
     cdef object go_on(self):
-        self.session.finish_front(self.reply)
+        finish_front(self.session, self.reply)
 
 
 cdef verdict begin_watch(

@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t
 
 cdef enum:
     MAXIMUM_INLINE = 65536
+    LONGEST_BULK = 536870912
     MAXIMUM_ARGUMENTS = 1048576
     # A line that holds a count or a length: sign, 19 digits, CRLF, and some slack.
     LONGEST_NUMBER_LINE = 32

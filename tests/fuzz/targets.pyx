@@ -12,6 +12,7 @@ from libc.string cimport memcpy, strcmp
 from proxy.engine.resp cimport measure_reply, reply_meter_t
 from slots.requests.commandlookup cimport LONGEST_NAME, CommandLookup, command_t
 from slots.requests.parsing cimport (
+    LONGEST_BULK,
     MAXIMUM_ARGUMENTS,
     PARSE_COMPLETE,
     PARSE_ERROR,
@@ -35,7 +36,6 @@ cdef enum:
     UNAUTHENTICATED_BULK = 16384
     UNAUTHENTICATED_ARGUMENTS = 10
 
-cdef size_t LONGEST_BULK = 536870912
 cdef CommandLookup lookup = CommandLookup(commands.table())
 cdef dict table = {name: command for name, command in commands.table().items() if "|" not in name and len(name) <= LONGEST_NAME}
 
