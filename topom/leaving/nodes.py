@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 import structlog
 
@@ -244,12 +245,23 @@ class NodeDepartures:
         lacking, to_do = together(refusal for refusal in short if refusal is not None)
         now = asyncio.get_running_loop().time()
         lasts = now >= self._short_since.setdefault(leaver, now) + PATIENCE_SECONDS
+        has = f"group {group.id} would have {len(whole)} whole copies of {needed} without it"
         if len(staying) + len(joining) >= needed and not lasts:
             raise ShortOfCopies(
-                f"group {group.id} would have {len(whole)} whole copies of {needed} without it: {lacking}. Another "
-                f"server is taken in if that lasts for {PATIENCE_SECONDS:g} s",
-                to_do,
+                f"{has}: {lacking}. Another server is taken in if that lasts for {PATIENCE_SECONDS:g} s", to_do
             )
+        await self._take_in(state, group, leaver, f"{has} ({lacking})" if lacking else has)
+
+    async def _take_in(self, state: ClusterState, group: Group, leaver: str, has: str) -> NoReturn:
+        """Take a server of the pool into a group, in place of a leaving one.
+
+        Args:
+            has: what the group has without that one.
+
+        Raises:
+            NotReady: a server is taken, and has to become whole.
+            ShortOfCopies: none can be taken.
+        """
         unfit = []
         for address in candidates(state, group, leaver):
             if refusal := await self._unfit(state, address):
@@ -261,10 +273,8 @@ class NodeDepartures:
             log.info("server_taken", group=group.id, server=address, instead_of=leaver)
             raise NotReady(f"{address} was taken from the pool into group {group.id} in its place", kind=Kind.BUSY)
         missing = "; ".join(unfit) or "the pool has none on another node"
-        details = f" ({lacking})" if lacking else ""
         raise ShortOfCopies(
-            f"group {group.id} would have {len(whole)} whole copies of {needed} without it{details}, and no server can "
-            f"be taken in: {missing}",
+            f"{has}, and no server can be taken in: {missing}",
             f"add a replica (slotferry server add {group.id} HOST:PORT) or a server to the "
             "pool (slotferry pool add HOST:PORT), or say that fewer copies will do: slotferry node drain NODE "
             "--fewer-copies",
