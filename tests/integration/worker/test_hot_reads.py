@@ -412,7 +412,7 @@ async def test_a_server_was_last_heard_of_when_it_was_asked(start_worker: StartW
 
 @pytest.mark.long
 async def test_a_server_that_hangs_is_not_stood_in_for(start_worker: StartWorker) -> None:
-    worker = await start_worker(users=USERS, backend_reply_seconds=0.5)
+    worker = await start_worker(users=USERS, backend_reply_seconds=2.0)
     async with reading(worker) as client, worker.direct(1) as server:
         await client.set(KEY, "v")
         await until_hot(client, server)
