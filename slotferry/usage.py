@@ -30,6 +30,10 @@ NO_VERB = re.compile(r"No such command '([^']+)'\.$")
 class Root(TyperGroup):
     """The command itself, with all its verbs."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _unfold(self)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Of the command's own options."""
         with _explained():
@@ -39,6 +43,13 @@ class Root(TyperGroup):
         """Reads the verb's options, and runs it."""
         with _explained():
             return super().invoke(ctx)
+
+
+def _unfold(verb: Any) -> None:
+    """Each paragraph of a help is one line: the terminal folds it, and where the code does is seen by nobody."""
+    verb.help = "\n\n".join(" ".join(part.split()) for part in (verb.help or "").split("\n\n"))
+    for below in getattr(verb, "commands", {}).values():
+        _unfold(below)
 
 
 @contextmanager

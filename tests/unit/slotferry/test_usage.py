@@ -3,8 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+
+from slotferry.main import app
 
 COMMAND = Path(sys.executable).with_name("slotferry")
 
@@ -50,6 +54,20 @@ def test_a_wrong_value_is_told_in_plain_words(words: tuple[str, ...], sentence: 
 )
 def test_a_word_that_is_meant_is_told(words: tuple[str, ...], sentence: str) -> None:
     assert sentence in refused(*words)
+
+
+def test_a_help_is_folded_by_the_terminal_only() -> None:
+    helps: dict[str, str] = {}
+
+    def look(verb: Any, name: str) -> None:
+        helps[name] = verb.help
+        for word, below in getattr(verb, "commands", {}).items():
+            look(below, f"{name} {word}".strip())
+
+    look(typer.main.get_command(app), "")
+    assert "It runs until SIGINT or SIGTERM" in helps["local"]
+    assert helps["context set"].startswith("Keep a cluster under a name. The token")
+    assert [name for name, text in helps.items() if "\n" in text.replace("\n\n", "")] == []
 
 
 @pytest.mark.long
