@@ -21,6 +21,7 @@ from migrator.forking import NoMemoryForSnapshot, require_memory
 from migrator.pace import BATCH_BYTES
 from migrator.stream.followed import SPOOL_BYTES
 from migrator.stream.space import SPARE_BYTES
+from slots.counting import counted
 from topom.cluster.speed import PairSpeed
 
 AUTO = "auto"
@@ -232,13 +233,16 @@ def choose(ground: Ground, wanted: str, given_up: str = "", assumed: Assumed = A
     if by_keys is None or by_stream is None:
         return Choice(Way.KEYS, "it is not known how much moves", None)
     waiting = _moving_seconds(ground, _speed_by_keys(ground, assumed))
-    what = f"{ground.keys or 0:,.0f} keys ({shown(ground.bytes or 0)})"
+    keys = round(ground.keys or 0)
+    what = f"{counted(keys, 'key')} ({shown(ground.bytes or 0)})"
     said = _assumptions(ground, assumed)
     if by_stream.seconds > waiting * assumed.patience:
-        reason = f"{what} move in {waiting:.1f} s, and by the stream in {by_stream.seconds:.1f} s{said}"
+        moves = "moves" if keys == 1 else "move"
+        reason = f"{what} {moves} in {waiting:.1f} s, and by the stream in {by_stream.seconds:.1f} s{said}"
         return Choice(Way.KEYS, reason, by_keys)
     reason = (
-        f"{what} take {by_stream.seconds:.1f} s, and key by key {waiting:.1f} s in which clients wait for keys{said}"
+        f"{what} {'takes' if keys == 1 else 'take'} {by_stream.seconds:.1f} s, and key by key {waiting:.1f} s in which "
+        f"clients wait for keys{said}"
     )
     return Choice(Way.STREAM, reason, by_stream)
 

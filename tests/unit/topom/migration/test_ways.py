@@ -40,6 +40,7 @@ def test_half_of_a_large_source_goes_by_the_stream_and_says_why() -> None:
 
 def test_a_small_part_goes_by_keys() -> None:
     assert way(ground(0.001)).startswith("by keys: 10,000 keys (1 MiB) move in 0.2 s, and by the stream in 6.1 s")
+    assert way(ground(1e-7)).startswith("by keys: 1 key (107 bytes) moves in 0.0 s, and by the stream")
     delayed = replace(FOLLOWED, delay_seconds=200.0)
     assert way(ground(followable=delayed)).startswith("by keys: "), "the source waits long before each snapshot"
 
