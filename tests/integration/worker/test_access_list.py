@@ -91,7 +91,7 @@ async def test_other_limits_are_told_too_and_changes_are_seen(start_worker: Star
         for word in ("SETUSER x", "DELUSER x", "LOAD", "SAVE"):
             refused = await boss(f"ACL {word}")
             assert refused.startswith(
-                f"-ERR ACL {word.split()[0]} is refused by Slotferry: the users of a proxy".encode()
+                f"-ERR ACL {word.split()[0]} is refused by Slotferry: topom keeps users for all proxies".encode()
             )
 
 
