@@ -8,6 +8,7 @@ can still arrive; then source and target are exchanged. It goes back through the
 
 import asyncio
 from collections.abc import Collection
+from functools import partial
 
 import structlog
 
@@ -17,6 +18,7 @@ from slots.beginning import Beginning
 from slots.states import Course, SlotState
 from slots.table import SlotTable
 from topom.cluster import topology
+from topom.cluster.events import What
 from topom.errors import Unavailable
 from topom.migration.batches import Batch
 from topom.migration.interfaces import Mover
@@ -53,10 +55,21 @@ class ByKeys:
             # by-action: slots whose actions began otherwise are in another batch.
             beginnings = {action.beginning for action in self._stored.actions(batch)}
             beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
+            batch.progress.tell_undone = partial(self._tell_older, batch, source)
             with self._stored.speeds.by_keys.following(batch.progress):
                 await self._mover.move(source, target, batch.slots, batch.progress, beginning, require)
         await self._stored.observe("complete")
         await self._finish(batch, source)
+
+    def _tell_older(self, batch: Batch, source: str) -> None:
+        count = batch.progress.undone
+        keys = "a key" if count == 1 else f"{count} keys"
+        batch.older = (
+            f"{source} came back with older data, from before at least {keys} left it; a key that it has again, and "
+            f"that clients have deleted at group {batch.target_id} since, is alive again"
+        )
+        log.warning("source_has_older_data", source=source, keys=count, slots=ranges.show(batch.slots))
+        self._stored.note(What.SOURCE_HAS_OLDER_DATA, f"{batch.older}; slots {ranges.show(batch.slots)}")
 
     async def _finish(self, batch: Batch, source: str | None) -> None:
         def finish(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:

@@ -16,6 +16,7 @@ from slots.slot import Action
 from slots.states import SlotState
 from slots.table import SlotTable
 from topom.cluster import departures, leftovers, topology
+from topom.cluster.events import What
 from topom.cluster.ledger import Ledger
 from topom.cluster.speed import Speeds
 from topom.cluster.state import ClusterState
@@ -166,6 +167,10 @@ class StoredBatches:
             if turned:
                 batch.turn()
             raise
+
+    def note(self, what: What, text: str) -> None:
+        """Have an event stored that tells of no change."""
+        self._ledger.note(what, text)
 
     async def observe(self, step: str) -> None:
         """Tell whoever watches that a step is done."""
