@@ -95,9 +95,7 @@ class Progress:
         passes: completed passes over the source.
         complete: whether a call has returned.
         followed: ``host:port`` of the server whose stream a copy follows; "" while it follows none.
-        undone: how many keys had left the source that it does not know to have left, at least, because it came back
-            with older data.
-        tell_undone: is called when there are more of them.
+        tell_source: is called with the run id of the process that gives keys, when a call has reached it.
         pacing: gives how the migration is slowed down; None while there is no latency goal, or no call.
     """
 
@@ -107,8 +105,7 @@ class Progress:
         self.passes = 0
         self.complete = False
         self.followed = ""
-        self.undone = 0
-        self.tell_undone: Callable[[], None] = lambda: None
+        self.tell_source: Callable[[str], None] = lambda run_id: None
         self.pacing: Callable[[], Pacing | None] = lambda: None
         self._rate = Rate(clock=clock)
         self._at_source: int | None = None  # keys in all databases of the source when the pass began
@@ -163,12 +160,6 @@ class Progress:
         self.bytes_moved += size
         self._done_wanted += keys
         self._rate.add(keys)
-
-    def came_undone(self, keys: int) -> None:
-        """The source does not know of so many keys that they have left."""
-        if keys > self.undone:
-            self.undone = keys
-            self.tell_undone()
 
     def vanished(self, keys: int) -> None:
         """Keys that the scan had found were gone when their turn came."""

@@ -24,9 +24,8 @@ from migrator.options import MoveOptions
 from slots import moving, permits
 from slots.beginning import Beginning
 from slots.kinds import Kind
-from slots.moving import DROP, HEAR, LEFT
-from slots.replies import NotUnderstood, integer
-from slots.reserved import STATE
+from slots.moving import DROP
+from slots.replies import NotUnderstood
 from slots.scripts import NOT_PERMITTED, Script
 
 Outcome = TypeVar("Outcome")
@@ -92,24 +91,6 @@ class Permit:
                 raise NotApart(str(error)) from error
             except permits.NoPermit as error:
                 raise TargetUnavailable(f"target {self._address}: {error}", kind=Kind.BUSY) from error
-
-    async def undone(self) -> int:
-        """How many keys had left the source that it does not know to have left, at least: it came back with older data.
-
-        Raises as :meth:`by` does.
-        """
-
-        async def step(permit: str) -> int | None:
-            left = await run(self._source, LEFT, (1, STATE))
-            with self._source.understood("EVALSHA"):
-                arguments = (1, STATE, permit, self._source.address, integer(left))
-            undone = await run(self._target, HEAR, arguments)
-            if undone is None:
-                return None
-            with self._target.understood("EVALSHA"):
-                return integer(undone)
-
-        return await self.by(step)
 
     async def withdraw(self) -> None:
         """Withdraw the permit once the source has no key left: then nothing can arrive any more, and no flush is under

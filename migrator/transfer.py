@@ -113,9 +113,7 @@ class Transfer(Mover):
         """Place the taken keys, and drop them at the source. Gives the seconds that the target took, None without the
         permit."""
         keeps_target = self.permit.keeps_target(permit)
-        arguments = moving.place_arguments(
-            permit, database, taken, check=False, keeps_target=keeps_target, source=self._source.address
-        )
+        arguments = moving.place_arguments(permit, database, taken, check=False, keeps_target=keeps_target)
         # Other steps may wait for these bytes before the reply is here.
         with self._options.confirmation.owing(taken.size):
             reply = await run(self._target, PLACE, arguments, limit)

@@ -20,11 +20,10 @@ copies. A server whose group has had another master since then has an unknown ru
 
 One case stays open. A key is deleted at T, and later S comes back with data from before the key had left. Then the key
 is alive again once it has moved, though T that acknowledged the delete was there all the time: whether S has older data
-or all that it had, no server says of a key. The target only hears how many keys have left S, so topom can say that S
-has older data (``slots/lua/shared/hear_left.lua``). Slots that are copied by a stream do not have this case, for no key
-of them moves. A key that is deleted after S came back stays deleted: a process that deletes a key at T has checked,
-since it was told to, that S does not have the key (**absent-first**, :mod:`proxy.moving.migrating`). An expired key at
-T counts as a deleted one.
+or all that it had, no server says. Slots that are copied by a stream do not have this case, for no key of them moves. A
+key that is deleted after S came back stays deleted: a process that deletes a key at T has checked, since it was told
+to, that S does not have the key (**absent-first**, :mod:`proxy.moving.migrating`). An expired key at T counts as a
+deleted one.
 """
 
 from dataclasses import dataclass

@@ -44,14 +44,10 @@ DELETE = load("delete")
 """At a source: deletes keys for a client whose target is full."""
 LOOK_AT_TARGET = load("look_at_target")
 """At a target: says which keys it has, if it is the process that is meant."""
-LEFT = load("left")
-"""At a source: how many keys have left it."""
-HEAR = load("hear")
-"""At a target: hears that, and says how many of them a source with older data does not know of."""
 _PUT_ASIDE = load("put_aside")
 _SAMPLE = load("sample")
 _OURS = {
-    STATE: rb"permit|accepts|left|heard:.*|undone:.*|claim:.*|flush:.*",
+    STATE: rb"permit|accepts|claim:.*|flush:.*",
     WANTED: rb"[0-9]+:.*",
     FENCED: rb"[0-9a-f]{32}",
     LEADER: rb"term|ended|by",
@@ -75,7 +71,6 @@ class Taken:
             1970, or -1.
         places: places of those taken.
         refused: places of those that the server could not give, and why.
-        left: how many keys have left the source by then.
     """
 
     looked_at: int
@@ -87,12 +82,11 @@ class Taken:
     payloads: list[bytes]
     deadlines: list[int]
     refused: dict[int, bytes] = field(default_factory=dict)
-    left: int = 0
 
     @classmethod
     def of(cls, reply: object, keys: Sequence[bytes]) -> "Taken":
         """Read a reply for these keys. Raises NotUnderstood."""
-        looked_at, size, busy, big, taken, payloads, deadlines, *refusals, left = items(reply, 10)
+        looked_at, size, busy, big, taken, payloads, deadlines, *refusals = items(reply, 9)
         most = integer(looked_at)
         errors = refused(refusals, most)
         elsewhere, in_pieces, found = (places(part, most) for part in (busy, big, taken))
@@ -112,7 +106,6 @@ class Taken:
             payloads,
             [integer(deadline, least=-1) for deadline in items(deadlines, len(found))],
             errors,
-            integer(left),
         )
 
 
@@ -168,12 +161,11 @@ def take_arguments(
 
 
 def place_arguments(
-    permit: str, database: int, taken: Taken, check: bool, *, keeps_target: bool, source: str
+    permit: str, database: int, taken: Taken, check: bool, *, keeps_target: bool
 ) -> tuple[str | bytes | int, ...]:
-    """The arguments for :data:`PLACE`, for keys that were taken from this source."""
+    """The arguments for :data:`PLACE`."""
     values = (part for pair in zip(taken.payloads, taken.deadlines, strict=True) for part in pair)
-    head = (permit, int(check), database, int(keeps_target), source, taken.left)
-    return (1 + len(taken.keys), STATE, *taken.keys, *head, *values)
+    return (1 + len(taken.keys), STATE, *taken.keys, permit, int(check), database, int(keeps_target), *values)
 
 
 def drop_arguments(

@@ -8,10 +8,8 @@ REFUSAL = "ERR keys whose names begin with __slotferry: are Slotferry's own"
 
 STATE = RESERVED + b"moving"
 """Hash in database 0 of a server. ``permit``: the permit by which keys leave it. ``accepts``: the permit by which keys
-come. ``claim:database:key``: a claim on a key that is on its way from here; the value names the mover. ``left``: how
-many keys have left in this move. ``heard:address``: how many keys had left that source when keys last came from there,
-behind the permit. ``undone:address``: how many of these that source does not know of any more
-(``slots/lua/shared/hear_left.lua``). It also has the fields of flushes (:mod:`slots.flushes`)."""
+come. ``claim:database:key``: a claim on a key that is on its way from here; the value names the mover. It also has the
+fields of flushes (:mod:`slots.flushes`)."""
 WANTED = RESERVED + b"wanted"
 """List in database 0 of a source: ``database:key`` of keys that go in pieces and that clients wait for."""
 FENCED = RESERVED + b"fenced"
@@ -52,8 +50,6 @@ CLAIM_FIELD = "claim:"
 """The prefix of the fields of :data:`STATE` that are claims."""
 FLUSH_FIELD = "flush:"
 """The prefix of the fields of :data:`STATE` that are of flushes."""
-HEARD_FIELD, UNDONE_FIELD = "heard:", "undone:"
-"""The prefixes of the fields of :data:`STATE` that tell whether a source came back with older data."""
 IN_PIECES = "pieces "
 """The prefix of claims by which the migrator moves a key in pieces."""
 

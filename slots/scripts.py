@@ -15,19 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from slots.reserved import (
-    ASIDE,
-    CLAIM_FIELD,
-    FLUSH_FIELD,
-    HEARD_FIELD,
-    HIDDEN,
-    IN_PIECES,
-    PIECE,
-    POSITION,
-    RESERVED,
-    UNDONE_FIELD,
-    WANTED,
-)
+from slots.reserved import ASIDE, CLAIM_FIELD, FLUSH_FIELD, HIDDEN, IN_PIECES, PIECE, POSITION, RESERVED, WANTED
 
 NOT_PERMITTED = "NOTPERMITTED"
 """The prefix of a script's refusal when the permit does not hold."""
@@ -53,7 +41,6 @@ _CONSTANTS: dict[str, Constant] = {
     "CLAIM_FIELD": CLAIM_FIELD,
     "COPIED": COPIED,
     "FLUSH_FIELD": FLUSH_FIELD,
-    "HEARD_FIELD": HEARD_FIELD,
     "HIDDEN": HIDDEN,
     "IN_PIECES": IN_PIECES,
     "LENGTH_COMMANDS": LENGTH_COMMANDS,
@@ -61,7 +48,6 @@ _CONSTANTS: dict[str, Constant] = {
     "POSITION": POSITION,
     "RESERVED": RESERVED,
     "NOT_PERMITTED": NOT_PERMITTED,
-    "UNDONE_FIELD": UNDONE_FIELD,
     "WANTED": WANTED,
 }
 FOLDER = Path(__file__).parent / "lua"

@@ -303,14 +303,7 @@ class KeyBatches:
     async def _place(self, permit: str, taken: Taken) -> dict[int, bytes]:
         """The places of keys that were not placed, each with its error."""
         keeps_target = self._origin.beginning.keeps_target(*processes_of(permit))
-        arguments = partial(
-            moving.place_arguments,
-            permit,
-            self._database,
-            taken,
-            keeps_target=keeps_target,
-            source=self._origin.address,
-        )
+        arguments = partial(moving.place_arguments, permit, self._database, taken, keeps_target=keeps_target)
         refused = moving.refused(await self._target_end.run(PLACE, arguments), len(taken.keys))
         if len(refused) < len(taken.keys) and self._origin.min_replicas:
             await self._confirmed()

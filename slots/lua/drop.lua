@@ -4,7 +4,6 @@
 -- ARGV: permit; check (shared/holds.lua); database; the mover; how many of the keys are deleted. Keys on which the mover
 --   has no claim any more are left alone.
 -- Reply: how many claims there were, and how many keys were deleted.
--- The field "left" counts the keys that have left, as shared/hear_left.lua needs it.
 -- One step: a key is deleted only under the claim by which its content was taken. Between the deletion and the end of the
 --   claim, a key would seem present that is absent.
 -- use: by_effects, database_0, holds, claim_of, unlink
@@ -27,5 +26,4 @@ for place, claim in ipairs(claims) do
 end
 redis.call('SELECT', '0')
 if #held > 0 then redis.call('HDEL', state, unpack(held)) end
-if dropped > 0 then redis.call('HINCRBY', state, 'left', dropped) end
 return {#held, dropped}

@@ -2,8 +2,7 @@
 --
 -- KEYS: the hash "moving".
 -- ARGV: none.
--- Reply: how many permits there were. What was heard of the source goes, too.
--- One step: what is heard by the permit has to go with it.
--- use: by_effects, database_0, forget_left
-forget_left(KEYS[1])
+-- Reply: how many permits there were.
+-- One step: the database is selected for this command alone.
+-- use: by_effects, database_0
 return redis.call('HDEL', KEYS[1], 'accepts')

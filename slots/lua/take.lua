@@ -69,4 +69,4 @@ if wanted == '1' then
     if place <= room then redis.call('RPUSH', WANTED, database .. ':' .. key) end
   end
 end
-return {done, size, busy, big, taken, payloads, deadlines, refused, errors, tonumber(redis.call('HGET', state, 'left') or 0)}
+return {done, size, busy, big, taken, payloads, deadlines, refused, errors}

@@ -170,10 +170,10 @@ class What(StrEnum):
     SLOTS_CANCELLED = "slots_cancelled", "a move was cancelled: the slots stay, or go back", "when-a-move-stops.md"
     SLOTS_SKIPPED = "slots_skipped", "slots step aside until they are retried", "when-a-move-stops.md"
     SLOTS_RETRIED = "slots_retried", "slots that had stepped aside go on", "when-a-move-stops.md"
-    SOURCE_HAS_OLDER_DATA = (
-        "source_has_older_data",
-        "while slots move key by key, their source came back with older data, from before how many keys left it; a "
-        "key that it has again, and that clients have deleted at the target since, is alive again",
+    SOURCE_RESTARTED = (
+        "source_restarted",
+        "the source of slots that move key by key was restarted; if its data are older, keys that clients have deleted "
+        "at the target since are alive again",
         "when-a-move-stops.md#a-source-comes-back-with-older-data",
     )
     MIGRATION_SET = (

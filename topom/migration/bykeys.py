@@ -55,21 +55,23 @@ class ByKeys:
             # by-action: slots whose actions began otherwise are in another batch.
             beginnings = {action.beginning for action in self._stored.actions(batch)}
             beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
-            batch.progress.tell_undone = partial(self._tell_older, batch, source)
+            batch.progress.tell_source = partial(self._tell_restarted, batch, source, beginning.source)
             with self._stored.speeds.by_keys.following(batch.progress):
                 await self._mover.move(source, target, batch.slots, batch.progress, beginning, require)
         await self._stored.observe("complete")
         await self._finish(batch, source)
 
-    def _tell_older(self, batch: Batch, source: str) -> None:
-        count = batch.progress.undone
-        keys = "a key" if count == 1 else f"{count} keys"
-        batch.older = (
-            f"{source} came back with older data, from before at least {keys} left it; a key that it has again, and "
-            f"that clients have deleted at group {batch.target_id} since, is alive again"
+    def _tell_restarted(self, batch: Batch, source: str, began_at: str, run_id: str) -> None:
+        """Say once of each process that is not the one which the move began at: it may have keys again."""
+        if not began_at or run_id in (began_at, batch.restarted_as):
+            return
+        batch.restarted_as = run_id
+        batch.restarted = (
+            f"{source} was restarted since keys began to leave it; if its data are older, keys that clients have "
+            f"deleted at group {batch.target_id} are alive again"
         )
-        log.warning("source_has_older_data", source=source, keys=count, slots=ranges.show(batch.slots))
-        self._stored.note(What.SOURCE_HAS_OLDER_DATA, f"{batch.older}; slots {ranges.show(batch.slots)}")
+        log.warning("source_restarted", source=source, run_id=run_id, slots=ranges.show(batch.slots))
+        self._stored.note(What.SOURCE_RESTARTED, f"{batch.restarted}; slots {ranges.show(batch.slots)}")
 
     async def _finish(self, batch: Batch, source: str | None) -> None:
         def finish(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:

@@ -40,7 +40,7 @@ async def place(
     target: Redis, permit: str, found: Taken, *, check: bool = True, keeps_target: bool = False
 ) -> tuple[int, bytes] | None:
     """How many were placed, and the error for the first that was not; None if the permit does not hold."""
-    arguments = moving.place_arguments(permit, 0, found, check=check, keeps_target=keeps_target, source="s:1")
+    arguments = moving.place_arguments(permit, 0, found, check=check, keeps_target=keeps_target)
     reply = await _run(target, PLACE, arguments)
     if reply is None:
         return None

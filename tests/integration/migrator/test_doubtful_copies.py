@@ -75,7 +75,7 @@ async def test_a_move_that_a_target_refuses_leaves_keys_that_can_be_deleted(
     pair: Pair, source: Redis, target: Redis, permit: str
 ) -> None:
     found = await taken(source, permit, b"key")
-    nonsense = type(found).of([1, 1, [], [], [1], [b"nonsense"], [-1], [], [], 0], [b"key"])
+    nonsense = type(found).of([1, 1, [], [], [1], [b"nonsense"], [-1], [], []], [b"key"])
     said = await place(target, permit, nonsense)
     assert said is not None
     placed, error = said

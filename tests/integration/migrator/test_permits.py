@@ -58,9 +58,7 @@ async def test_one_way_a_place_that_comes_after_a_renewal_does_nothing(
     """given a *place* of which the target has all but the last byte when the permit is renewed."""
     await source.set("key", "value")
     permit = await renewed(source, target)
-    arguments = moving.place_arguments(
-        permit, 0, await taken(source, permit, b"key"), check=False, keeps_target=False, source="s:1"
-    )
+    arguments = moving.place_arguments(permit, 0, await taken(source, permit, b"key"), check=False, keeps_target=False)
     reader, writer = await asyncio.open_connection("127.0.0.1", pair.target.port)
     try:
         late = pack("EVAL", PLACE.text, *arguments)
@@ -314,8 +312,7 @@ async def test_what_is_withdrawn_leaves_nothing_at_either_end(source: Redis, tar
     permit = await renewed(source, target)
     await source.mset({"key": "value"})
     await taken(source, permit, b"key")
-    await source.hset(STATE, mapping={"claim:0:big": f"{IN_PIECES}a mover", "left": 7})
-    await target.hset(STATE, mapping={"heard:s:1": f"{permit} 7", "undone:s:1": 3})
+    await source.hset(STATE, "claim:0:big", f"{IN_PIECES}a mover")
     await source.rpush(WANTED, "0:big")
     await permits.withdraw(source, target)
     assert not await source.exists(STATE, WANTED)

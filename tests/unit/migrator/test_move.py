@@ -36,9 +36,9 @@ def text(part: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(part), part)
 
 
-TAKEN = b"*10\r\n:1\r\n:100\r\n*0\r\n*0\r\n*1\r\n:1\r\n" + array(PAYLOAD) + b"*1\r\n:-1\r\n*0\r\n*0\r\n:0\r\n"
-ABSENT = b"*10\r\n:1\r\n:0\r\n" + b"*0\r\n" * 7 + b":0\r\n"
-BUSY = b"*10\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6 + b":0\r\n"
+TAKEN = b"*9\r\n:1\r\n:100\r\n*0\r\n*0\r\n*1\r\n:1\r\n" + array(PAYLOAD) + b"*1\r\n:-1\r\n*0\r\n*0\r\n"
+ABSENT = b"*9\r\n:1\r\n:0\r\n" + b"*0\r\n" * 7
+BUSY = b"*9\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6
 DROPPED = b"*2\r\n:1\r\n:1\r\n"
 RELEASED = b"*2\r\n:1\r\n:0\r\n"
 PLACED = b"*2\r\n*0\r\n*0\r\n"
@@ -75,8 +75,6 @@ class End:
                 self.permit = after
                 self.renewals += 1
                 return text(b"done")
-            case [b"EVAL", script, *_] if script in COUNTS:
-                return b":0\r\n"
             case [b"EVAL", script, _, _, *_] if script in STEPS:
                 # After the keys.
                 permit = command[3 + int(command[2])]
@@ -87,7 +85,6 @@ class End:
         raise NotImplementedError
 
 
-COUNTS = {script.text.encode() for script in (moving.LEFT, moving.HEAR)}
 STEPS = {script.text.encode() for script in (moving.TAKE, moving.PLACE, moving.DROP)}
 
 

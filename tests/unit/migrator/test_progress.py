@@ -27,14 +27,6 @@ def test_a_rate_covers_the_window_and_forgets() -> None:
     assert rate.per_second() == 0
 
 
-def test_it_is_told_when_a_source_knows_of_fewer_keys_that_have_left() -> None:
-    progress, told = Progress(), []
-    progress.tell_undone = lambda: told.append(progress.undone)
-    for keys in (0, 5, 5, 3, 8):
-        progress.came_undone(keys)
-    assert told == [5, 8]
-
-
 def test_a_rate_that_just_began_is_not_thinned_by_the_window() -> None:
     clock = Clock()
     rate = Rate(window=5, tick=0.5, clock=clock)

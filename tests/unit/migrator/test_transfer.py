@@ -65,33 +65,31 @@ async def test_claims(reply: Any) -> None:
     "reply",
     [
         *ODD,
-        [4, 0, [], [], [], [], [], [], [], 0],
-        [3, 0, [], [], [4], [b"payload"], [-1], [], [], 0],
-        [3, 0, [0], [], [], [], [], [], [], 0],
-        [3, 0, [], [0], [], [], [], [], [], 0],
-        [3, 0, [4], [], [], [], [], [], [], 0],
-        [3, 0, [], [], [1, 1], [b"payload"] * 2, [-1, -1], [], [], 0],
-        [3, 0, [1], [1], [], [], [], [], [], 0],
-        [3, 0, [], [1], [1], [b"payload"], [-1], [], [], 0],
-        [3, 0, [], [], [1, 2], [b"payload"], [-1, -1], [], [], 0],
-        [3, 0, [], [], [1], [b"payload"], [], [], [], 0],
-        [3, 0, [], [], [1], [None], [-1], [], [], 0],
-        [3, 0, [], [], [1], [b"payload"], [b"x"], [], [], 0],
-        [3, 0, [], [], [1], [b"payload"], [-2], [], [], 0],
-        [3, -1, [], [], [], [], [], [], [], 0],
-        [2, 0, [], [], [3], [b"payload"], [-1], [], [], 0],
-        [3, 0, [], [], [1], [b"payload"], [-1], [1], [b"ERR"], 0],
-        [3, 0, [], [], [], [], [], [1], [], 0],
-        [2, 0, [], [], [], [], [], [3], [b"ERR"], 0],
-        [3, 0, [], [], [], [], [], [], [], -1],
-        [3, 0, [], [], [], [], [], [], []],
+        [4, 0, [], [], [], [], [], [], []],
+        [3, 0, [], [], [4], [b"payload"], [-1], [], []],
+        [3, 0, [0], [], [], [], [], [], []],
+        [3, 0, [], [0], [], [], [], [], []],
+        [3, 0, [4], [], [], [], [], [], []],
+        [3, 0, [], [], [1, 1], [b"payload"] * 2, [-1, -1], [], []],
+        [3, 0, [1], [1], [], [], [], [], []],
+        [3, 0, [], [1], [1], [b"payload"], [-1], [], []],
+        [3, 0, [], [], [1, 2], [b"payload"], [-1, -1], [], []],
+        [3, 0, [], [], [1], [b"payload"], [], [], []],
+        [3, 0, [], [], [1], [None], [-1], [], []],
+        [3, 0, [], [], [1], [b"payload"], [b"x"], [], []],
+        [3, 0, [], [], [1], [b"payload"], [-2], [], []],
+        [3, -1, [], [], [], [], [], [], []],
+        [2, 0, [], [], [3], [b"payload"], [-1], [], []],
+        [3, 0, [], [], [1], [b"payload"], [-1], [1], [b"ERR"]],
+        [3, 0, [], [], [], [], [], [1], []],
+        [2, 0, [], [], [], [], [], [3], [b"ERR"]],
     ],
 )
 def test_absent_first_what_was_not_asked_for_was_not_taken(reply: Any) -> None:
     with pytest.raises(NotUnderstood):
         Taken.of(reply, KEYS)
-    found = Taken.of([3, 7, [], [], [1, 3], [b"x", b"y"], [-1, 5], [2], [b"ERR"], 4], KEYS)
-    assert found == Taken(3, 7, (), (), (0, 2), [b"a", b"c"], [b"x", b"y"], [-1, 5], {1: b"ERR"}, 4)
+    found = Taken.of([3, 7, [], [], [1, 3], [b"x", b"y"], [-1, 5], [2], [b"ERR"]], KEYS)
+    assert found == Taken(3, 7, (), (), (0, 2), [b"a", b"c"], [b"x", b"y"], [-1, 5], {1: b"ERR"})
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ async def test_small_keys(reply: Any) -> None:
     """given a source, or a target, that answers like that, nothing is dropped."""
     with pytest.raises((SourceUnavailable, TargetUnavailable), match="odd:1"):
         await transfer(Odd(reply), Odd(None, at_target=True)).move(0, KEYS, 1000)
-    taken = [3, 7, [], [], [1], [b"payload"], [-1], [], [], 0]
+    taken = [3, 7, [], [], [1], [b"payload"], [-1], [], []]
     source = Steps([taken])
     with pytest.raises(TargetUnavailable, match="odd:1"):
         await transfer(source, Odd(reply, at_target=True)).move(0, KEYS, 1000)

@@ -66,9 +66,7 @@ async def test_what_was_taken_is_placed_and_then_dropped(server: Redis) -> None:
     taken = await take(server, b"small")
     await server.execute_command("SELECT", "3")
     await server.delete("small")
-    placed = await run(
-        server, moving.PLACE, *moving.place_arguments(PERMIT, 3, taken, False, keeps_target=True, source="s:1")
-    )
+    placed = await run(server, moving.PLACE, *moving.place_arguments(PERMIT, 3, taken, False, keeps_target=True))
     assert moving.refused(placed, 1) == {}
     await server.execute_command("SELECT", "3")
     assert await server.get("small") == b"value"
@@ -87,76 +85,9 @@ async def test_a_copy_that_the_target_has_stays_where_it_counts_for_more(
     taken = await take(server, b"small")
     await server.execute_command("SELECT", "3")
     await server.set("small", "of the target")
-    await run(server, moving.PLACE, *moving.place_arguments(PERMIT, 3, taken, False, keeps_target=keeps, source="s:1"))
+    await run(server, moving.PLACE, *moving.place_arguments(PERMIT, 3, taken, False, keeps_target=keeps))
     await server.execute_command("SELECT", "3")
     assert await server.get("small") == value
-
-
-async def test_a_source_counts_the_keys_that_have_left(server: Redis) -> None:
-    taken = await take(server, b"small")
-    assert taken.left == 0
-    for deletes, left in ((0, 0), (1, 1)):
-        arguments = moving.drop_arguments(PERMIT, 3, MOVER, taken.keys, False, deletes=deletes)
-        await run(server, moving.DROP, *arguments)
-        assert await run(server, moving.LEFT, 1, STATE) == left
-        assert (await take(server, b"small")).left == left
-
-
-@pytest.mark.parametrize(
-    ("permit", "left", "undone"),
-    [
-        ("a b token", 7, 0),
-        ("a b token", 3, 0),  # an earlier step of the same process
-        ("a b other", 3, 0),
-        ("c b other", 10, 0),
-        ("c b other", 12, 0),
-        ("c b other", 3, 7),
-        ("c b other", 0, 10),
-        ("c d other", 3, 0),  # the target may have heard it from the source of an earlier move
-    ],
-)
-async def test_a_target_knows_a_source_that_came_back_with_older_data(
-    redis: Redis, permit: str, left: int, undone: int
-) -> None:
-    """given that ten keys had left, when another process of the source says that fewer have, then the others are
-    back."""
-
-    async def hear(permit: str, left: int, source: str = "s:1") -> int:
-        await redis.hset(STATE, "accepts", permit)
-        return int(await run(redis, moving.HEAR, 1, STATE, permit, source, left))
-
-    assert await hear(PERMIT, 10) == 0
-    assert await hear("other b token", 1, "s:2") == 0, "keys of skipped slots may come from another source meanwhile"
-    assert await hear(permit, left) == undone
-    assert await hear(permit, left + 1) == undone, "it is counted once"
-    assert await hear("e b last", 50) == undone
-    assert await hear("f b last", 40) == undone + 10
-    assert await strangers(redis) == []
-    await redis.hset(STATE, "accepts", "another")
-    with pytest.raises(ResponseError, match=scripts.NOT_PERMITTED):
-        await run(redis, moving.HEAR, 1, STATE, PERMIT, "s:1", 0)
-
-
-async def test_a_target_hears_with_the_keys_how_many_had_left(server: Redis) -> None:
-    """given that a proxy is the first to move a key after the source has come back, that is found out, too."""
-    await server.hset(STATE, mapping={"heard:s:1": "x b token 10", "left": 4})
-    taken = await take(server, b"small")
-    await server.execute_command("SELECT", "0")
-    await run(server, moving.PLACE, *moving.place_arguments(PERMIT, 3, taken, False, keeps_target=False, source="s:1"))
-    await server.execute_command("SELECT", "0")
-    assert await server.hmget(STATE, "heard:s:1", "undone:s:1") == [b"a b token 4", b"6"]
-
-
-async def test_a_target_hears_of_no_move_that_the_migrator_has_not_begun(server: Redis) -> None:
-    """given a skipped slot, whose keys proxies move, what is heard cannot be compared later: others of the source move,
-    too."""
-    await server.hset(STATE, mapping={"heard:s:2": "x b token 10", "left": 4})
-    taken = await take(server, b"small")
-    await server.execute_command("SELECT", "0")
-    await run(server, moving.PLACE, *moving.place_arguments(PERMIT, 3, taken, False, keeps_target=False, source="s:1"))
-    await server.execute_command("SELECT", "0")
-    heard = {name for name in await server.hkeys(STATE) if name.startswith((b"heard:", b"undone:"))}
-    assert heard == {b"heard:s:2"}
 
 
 async def test_nothing_is_done_without_the_permit(server: Redis) -> None:
@@ -166,7 +97,7 @@ async def test_nothing_is_done_without_the_permit(server: Redis) -> None:
     with pytest.raises(ResponseError, match=scripts.NOT_PERMITTED):
         await take(server, b"small")
     for script, arguments in (
-        (moving.PLACE, moving.place_arguments(PERMIT, 3, taken, False, keeps_target=False, source="s:1")),
+        (moving.PLACE, moving.place_arguments(PERMIT, 3, taken, False, keeps_target=False)),
         (moving.DROP, moving.drop_arguments(PERMIT, 3, MOVER, taken.keys, False, deletes=1)),
     ):
         with pytest.raises(ResponseError, match=scripts.NOT_PERMITTED):
@@ -208,7 +139,7 @@ async def test_what_no_process_of_ours_has_made_is_a_stranger(redis: Redis) -> N
     assert await strangers(redis) == [STATE, WANTED, RESERVED_KEYS[2]]
 
 
-GOOD = [2, 10, [1], [], [2], [b"payload"], [-1], [], [], 0]
+GOOD = [2, 10, [1], [], [2], [b"payload"], [-1], [], []]
 """Of two keys the first is busy, the second was taken."""
 
 
@@ -236,7 +167,6 @@ def test_a_reply_names_places_from_0_on() -> None:
         (6, [-2]),
         (7, [1]),  # refused without a reason
         (8, [b"why"]),
-        (9, b"many"),
     ],
 )
 def test_a_reply_that_does_not_hold_together_is_not_understood(place: int, part: object) -> None:

@@ -92,7 +92,7 @@ async def test_absent_first_an_odd_answer_moves_nothing() -> None:
     """given a source that answers for other keys than it was asked for, the key is not known to have left it."""
 
     async def odd(visit: Visit, words: list[bytes]) -> None:
-        visit.say(b"*10\r\n:1\r\n:0\r\n*0\r\n*1\r\n:7\r\n" + b"*0\r\n" * 5 + b":0\r\n")
+        visit.say(b"*9\r\n:1\r\n:0\r\n*0\r\n*1\r\n:7\r\n" + b"*0\r\n" * 5)
 
     async with Server(odd) as server:
         with engine(server.address) as inside:
@@ -161,7 +161,7 @@ async def test_a_key_that_a_dead_mover_has_claimed_is_tried_by_another_permit_be
     """given little time, a waiting client does not give up before the permit, and with it the claim, is doubted."""
 
     async def busy(visit: Visit, words: list[bytes]) -> None:
-        visit.say(b"*10\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6 + b":0\r\n")
+        visit.say(b"*9\r\n:1\r\n:0\r\n*1\r\n:1\r\n" + b"*0\r\n" * 6)
 
     doubted: list[str] = []
 
@@ -236,7 +236,7 @@ async def gives_all(visit: Visit, words: list[bytes]) -> None:
     keys = words[4 : 3 + int(words[2])]
     if words[1] == TAKE.digest.encode():
         places = list(range(1, len(keys) + 1))
-        visit.say(reply([len(keys), 1, [], [], places, [b"payload" for _ in keys], [-1 for _ in keys], [], [], 0]))
+        visit.say(reply([len(keys), 1, [], [], places, [b"payload" for _ in keys], [-1 for _ in keys], [], []]))
     else:
         visit.say(reply([len(keys), int(words[-1])]))
 
@@ -273,7 +273,7 @@ async def test_absent_first_a_key_that_the_source_cannot_give_is_not_absent_and_
             bad = [place for place, key in enumerate(keys, 1) if key == b"bad"]
             good = [place for place, key in enumerate(keys, 1) if key != b"bad"]
             payloads, deadlines, errors = [b"payload" for _ in good], [-1 for _ in good], [b"ERR no" for _ in bad]
-            visit.say(reply([len(keys), 1, [], [], good, payloads, deadlines, bad, errors, 0]))
+            visit.say(reply([len(keys), 1, [], [], good, payloads, deadlines, bad, errors]))
         else:
             moved.extend(keys)
             visit.say(reply([len(keys), int(words[-1])]))
@@ -307,7 +307,7 @@ async def test_replicas_are_asked_over_the_connection_that_has_placed_the_keys()
     async def source(visit: Visit, words: list[bytes]) -> None:
         asked.append(words[1])
         visit.say(
-            reply([1, 1, [], [], [1], [b"payload"], [-1], [], [], 0] if words[1] == TAKE.digest.encode() else [1, 1])
+            reply([1, 1, [], [], [1], [b"payload"], [-1], [], []] if words[1] == TAKE.digest.encode() else [1, 1])
         )
 
     class Reconnects(Connection):

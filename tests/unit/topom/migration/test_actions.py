@@ -17,6 +17,7 @@ from slots.table import SlotTable
 from tests.unit.topom.operators import send, waits_of
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
 from topom.cluster import topology
+from topom.cluster.events import What
 from topom.cluster.topology import Move
 from topom.errors import SlotsInAction
 from topom.migration import actions
@@ -299,6 +300,28 @@ async def test_a_mover_that_fails_is_called_again(bench: MakeBench) -> None:
     await one.until(lambda table: waits_of(one) == "RuntimeError: unexpected")
     one.mover.errors = []
     await one.at_rest()
+
+
+async def test_each_restart_of_a_source_is_told_once(bench: MakeBench) -> None:
+    one = await bench()
+
+    def told() -> int:
+        return [event.what for event in one.ledger.state.events].count(What.SOURCE_RESTARTED)
+
+    one.mover.errors = [SourceUnavailable("s1:6379 is down")] * 1000
+    one.run()
+    await one.edit(move(range(4), 2))
+    await one.until(lambda table: len(one.mover.errors) < 998)
+    assert told() == 0
+    for restarts in (1, 2):
+        one.mover.run_ids["s1:6379"] = f"restart {restarts}"
+        one.mover.errors = [SourceUnavailable("s1:6379 is down")] * 1000
+        await one.until(lambda table: len(one.mover.errors) < 998)
+        await one.until(lambda table, restarts=restarts: told() == restarts)
+    assert one.actions.batches[0].restarted.startswith("s1:6379 was restarted since keys began to leave it; if ")
+    one.mover.errors = []
+    await one.at_rest()
+    assert told() == 2
 
 
 @pytest.mark.parametrize("group_id", [1, 2])
