@@ -177,10 +177,13 @@ async def test_applied_once_a_migrator_that_stood_still_writes_nothing_when_anot
         stopped = await copying(cluster)
         os.kill(stopped, signal.SIGSTOP)
         goes_on = await copying(cluster, but=stopped)
+        # The copy is to last until the other one is back.
+        await cluster.api.set_migration(keys_per_second=SLOW // 6)
         assert {stopped, goes_on} == {one.pid, other.pid}
         os.kill(stopped, signal.SIGCONT)
         await registered(cluster, stopped)
         assert (await migrators(cluster))[goes_on]["copies"], "it has lost its copy to a process that is late"
+        await cluster.api.set_migration(keys_per_second=SLOW)
         await arrived(cluster)
         await check_clean(traffic, await cluster.layout())
 

@@ -254,6 +254,14 @@ async def test_subscribers_outlive_their_master_and_hear_its_successor(start_wor
         assert await messages(pubsub, 1) == [b"before"]
         await worker.servers[0].kill()
         await worker.apply(groups=[Group(1, (successor,))])
+        await subscribed_at(worker, 3)
+        async with worker.direct(3) as direct:
+
+            async def with_patterns() -> bool:
+                return bool(await direct.pubsub_numpat() == 1)
+
+            # Else a message may reach the one and not the other, and be given twice.
+            await until(with_patterns)
 
         async def heard() -> bool:
             with contextlib.suppress(redis.exceptions.ResponseError):
