@@ -159,7 +159,7 @@ class _Run:
         permit = Permit(await pair.connect_source(), await pair.connect_target(), pair.target, options.beginning)
         # one-way: from here on, nothing that an earlier call has sent has an effect.
         await permit.renew(permit.held, anew=True)
-        progress.tell_source(pair.run_id_of(pair.source))
+        progress.tell_servers(pair.run_id_of(pair.source), pair.run_id_of(pair.target))
         await options.confirmation.caught_up(target)
         transfer = Transfer(source, target, permit, options, pair.timeouts.whole_seconds)
         big_keys = await BigKeys.open(

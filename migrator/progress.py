@@ -95,7 +95,7 @@ class Progress:
         passes: completed passes over the source.
         complete: whether a call has returned.
         followed: ``host:port`` of the server whose stream a copy follows; "" while it follows none.
-        tell_source: is called with the run id of the process that gives keys, when a call has reached it.
+        tell_servers: is called with the run ids of the processes that give and take keys, when a call has reached both.
         pacing: gives how the migration is slowed down; None while there is no latency goal, or no call.
     """
 
@@ -105,7 +105,7 @@ class Progress:
         self.passes = 0
         self.complete = False
         self.followed = ""
-        self.tell_source: Callable[[str], None] = lambda run_id: None
+        self.tell_servers: Callable[[str, str], None] = lambda source, target: None
         self.pacing: Callable[[], Pacing | None] = lambda: None
         self._rate = Rate(clock=clock)
         self._at_source: int | None = None  # keys in all databases of the source when the pass began

@@ -164,7 +164,7 @@ def cancel(
     token: options.Token = "",
     form: options.Output = Form.TABLE,
 ) -> None:
-    """End a change of the slot rules that is under way; the rules stay as they are."""
+    """End a change of the slot rules that is under way. The rules stay as they are, unless it was too late."""
     found = options.ask(topom, token, lambda client: client.cancel_rules())
     answer(found, form, lambda: _say_rules(found["rules"]))
 

@@ -117,7 +117,11 @@ def _describe(batch: Batch, topom: Topom) -> models.BatchProgress:
         pacing=_describe_pacing(batch.progress.pacing()),
         reason=topom.actions.reason(batch),
         way=way.value if chosen else None,
-        notes=[*batch.notes, *filter(None, (made_by and f"copied by {made_by}", batch.follows, batch.restarted))],
+        notes=[
+            *batch.notes,
+            *filter(None, (made_by and f"copied by {made_by}", batch.follows)),
+            *batch.restarted.values(),
+        ],
     )
 
 

@@ -82,6 +82,6 @@ async def change(topom: ServedTopom, body: models.NewRules) -> models.Rules:
 
 @router.post("/cancel")
 async def cancel(topom: ServedTopom) -> models.Rules:
-    """End a change that is under way; the rules stay as they are."""
+    """End a change that is under way. The rules stay as they are, unless it was too late."""
     await topom.rules.cancel()
     return _describe(topom)

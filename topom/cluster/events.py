@@ -172,8 +172,8 @@ class What(StrEnum):
     SLOTS_RETRIED = "slots_retried", "slots that had stepped aside go on", "when-a-move-stops.md"
     SOURCE_RESTARTED = (
         "source_restarted",
-        "the source of slots that move key by key was restarted; if its data are older, keys that clients have deleted "
-        "at the target since are alive again",
+        "the source of slots that move key by key, or one of both servers on the way back, was restarted; if its data "
+        "are older, keys that clients have deleted at the other one may be alive again",
         "when-a-move-stops.md#a-source-comes-back-with-older-data",
     )
     MIGRATION_SET = (

@@ -52,8 +52,8 @@ class Batch:
         replicas: of the source, whose stream its copy may follow.
         avoided: the servers that were followed by copies that it has lost.
         by_keys: why its keys move one by one, although they were to go by the stream; empty if that is not so.
-        restarted: that its source was restarted amid a move by keys, and what that means; empty if it was not.
-        restarted_as: the run id of the process that this was said of.
+        restarted: of servers that were restarted while keys moved: by address, that they were, and what that means.
+        restarted_as: the run ids of the processes that this was said of.
         gathering: the batches with which it shares its source. It is a member while it runs.
     """
 
@@ -71,8 +71,8 @@ class Batch:
     replicas: tuple[str, ...] = ()
     avoided: set[str] = field(default_factory=set)
     by_keys: str = ""
-    restarted: str = ""
-    restarted_as: str = ""
+    restarted: dict[str, str] = field(default_factory=dict)
+    restarted_as: set[str] = field(default_factory=set)
     gathering: Gathering = field(default_factory=Gathering)
 
     def __post_init__(self) -> None:

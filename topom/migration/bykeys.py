@@ -55,23 +55,31 @@ class ByKeys:
             # by-action: slots whose actions began otherwise are in another batch.
             beginnings = {action.beginning for action in self._stored.actions(batch)}
             beginning = beginnings.pop() if len(beginnings) == 1 else Beginning(back=batch.course is Course.BACK)
-            batch.progress.tell_source = partial(self._tell_restarted, batch, source, beginning.source)
+            batch.progress.tell_servers = partial(self._tell_restarted, batch, source, target, beginning)
             with self._stored.speeds.by_keys.following(batch.progress):
                 await self._mover.move(source, target, batch.slots, batch.progress, beginning, require)
         await self._stored.observe("complete")
         await self._finish(batch, source)
 
-    def _tell_restarted(self, batch: Batch, source: str, began_at: str, run_id: str) -> None:
-        """Say once of each process that is not the one which the move began at: it may have keys again."""
-        if not began_at or run_id in (began_at, batch.restarted_as):
-            return
-        batch.restarted_as = run_id
-        batch.restarted = (
-            f"{source} was restarted since keys began to leave it; if its data are older, keys that clients have "
-            f"deleted at group {batch.target_id} are alive again"
-        )
-        log.warning("source_restarted", source=source, run_id=run_id, slots=ranges.show(batch.slots))
-        self._stored.note(What.SOURCE_RESTARTED, f"{batch.restarted}; slots {ranges.show(batch.slots)}")
+    def _tell_restarted(
+        self, batch: Batch, source: str, target: str, beginning: Beginning, source_run_id: str, target_run_id: str
+    ) -> None:
+        """Say once of each process that is not the one which the move began at: it may have keys again that have left
+        it."""
+        left = [(source, beginning.source, source_run_id, batch.target_id)]
+        if beginning.back:
+            # Keys had left the one that takes them now, before the slots were turned round.
+            left.append((target, beginning.target, target_run_id, batch.source_id))
+        for server, began_at, run_id, other in left:
+            if not began_at or run_id == began_at or run_id in batch.restarted_as:
+                continue
+            batch.restarted_as.add(run_id)
+            batch.restarted[server] = said = (
+                f"{server} was restarted while keys moved; if its data are older, keys that clients have deleted at "
+                f"group {other} may be alive again"
+            )
+            log.warning("source_restarted", source=server, run_id=run_id, slots=ranges.show(batch.slots))
+            self._stored.note(What.SOURCE_RESTARTED, f"{said}; slots {ranges.show(batch.slots)}")
 
     async def _finish(self, batch: Batch, source: str | None) -> None:
         def finish(table: SlotTable, epoch: int, slots: Collection[int]) -> SlotTable:

@@ -47,7 +47,7 @@ async def test_what_comes_back_with_older_data_and_an_event_of_the_restart(start
             return [event["text"] for event in events if event["what"] == "source_restarted"]
 
         (text,) = await eventually(told, bool, "an event of the restart")
-        assert text.startswith(f"{source.address} was restarted since keys began to leave it; if its data are older, ")
+        assert text.startswith(f"{source.address} was restarted while keys moved; if its data are older, ")
         (batch,) = (await cluster.api.migration())["batches"]
         assert any(text.startswith(note) for note in batch["notes"])
         await cluster.api.set_migration(keys_per_second=0)

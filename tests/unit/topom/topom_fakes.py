@@ -301,7 +301,7 @@ class FakeMover:
         beginning: Beginning,
         require: Callable[[], None],
     ) -> None:
-        progress.tell_source(self.run_ids.get(source, source))
+        progress.tell_servers(*self._identities(source, target))
         if self.errors:
             raise self.errors.pop(0)
         self._moving.append((source, target))

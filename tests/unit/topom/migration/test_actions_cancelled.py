@@ -24,6 +24,7 @@ from tests.unit.topom.operators import (
 )
 from tests.unit.topom.topom_fakes import Bench, FakeMover, FakeProxy, MemoryStore
 from topom.cluster.cancelling import Cancelled
+from topom.cluster.events import What
 from topom.errors import SlotsInAction
 
 MakeBench = Callable[..., Awaitable[Bench]]
@@ -267,6 +268,32 @@ async def test_slots_that_are_sent_again_at_once_begin_from_the_beginning(bench:
     table = await one.at_rest()
     assert groups_of(table)[:4] == [2] * 4
     assert len(one.mover.checked) == 2
+
+
+@pytest.mark.parametrize(("server", "other"), [("s1:6379", 2), ("s2:6379", 1)])
+async def test_on_the_way_back_a_restart_of_either_server_is_told(bench: MakeBench, server: str, other: int) -> None:
+    """Keys have left both, so either may have some again that were deleted at the other one."""
+    gate = Gate()
+    one = await bench(mover=FakeMover(gate))
+    one.run()
+    await send(one, range(4))
+    await eventually(lambda: gate.entered == 1)
+    one.mover.run_ids[server] = "restarted"
+    await cancel(one)
+    await eventually(lambda: gate.entered == 2)
+    said = (
+        f"{server} was restarted while keys moved; if its data are older, keys that clients have deleted at group "
+        f"{other} may be alive again"
+    )
+    assert list(one.actions.batches[0].restarted.values()) == [said]
+    gate.open.set()
+    await one.at_rest()
+
+    def told() -> list[str]:
+        return [event.text for event in one.ledger.state.events if event.what is What.SOURCE_RESTARTED]
+
+    await eventually(lambda: bool(told()))
+    assert told() == [f"{said}; slots 0-3"]
 
 
 async def test_a_batch_whose_turn_is_not_stored_tries_again_with_growing_waits(bench: MakeBench) -> None:
