@@ -367,10 +367,12 @@ def test_one_page_too_many_is_told_so_and_gets_in_later(site: Site) -> None:
         while looking < MOST_VIEWERS:
             stream = streams.enter_context(socket.create_connection((host, int(port)), 10))
             stream.sendall(head)
-            if stream.recv(12) == b"HTTP/1.1 200":
+            said = stream.recv(12)
+            if said == b"HTTP/1.1 200":
                 looking += 1
                 continue
             # The page of a test before may be closed, and topom not know it yet.
+            assert said == b"HTTP/1.1 503"
             assert time.monotonic() < until_then, f"{looking} pages look at it"
             time.sleep(0.05)
         with site.page() as page:
