@@ -24,7 +24,7 @@ async def test_what_comes_back_with_older_data_and_an_event_of_the_restart(start
             await client.rpush(name, "old")
         await client.mset(dict.fromkeys(names[40:], "old"))
         await direct.save()
-        await cluster.api.set_migration(keys_per_second=10)
+        await cluster.api.set_migration(keys_per_second=2)
         await cluster.api.move_slots(f"0-{MOVED - 1}", 2)
         await cluster.moving(1)
         for name in changed:
