@@ -109,8 +109,10 @@ class Subscribers:
         _sync_all(list(self._open.values()), answered, callback)
 
     def sync_one(self, address: str, callback: Callable[[], None]) -> None:
-        """Call back once one server has handled all earlier requests; at once if it is no master."""
-        subscriber = self._open.get(address)
+        """Call back once one server has handled all earlier requests; at once if there is no connection to it. A former
+        master has one until it is left."""
+        former = (subscriber for subscriber in self._retiring if subscriber.address == address)
+        subscriber = self._open.get(address) or next(former, None)
         if subscriber is None:
             callback()
         else:

@@ -16,7 +16,8 @@ from proxy.commands.pubsub.subscriptions import MARKS_AT_ONCE, Subscriptions, co
 from proxy.engine.requests import Loop
 from proxy.settings import ProxySettings
 from slots.group import Group
-from slots.slot import Slot
+from slots.slot import Action, Slot
+from slots.states import SlotState
 from slots.table import SlotTable
 from tests.unit.proxy.engine.inprocess import options
 
@@ -402,6 +403,45 @@ async def test_a_server_without_shard_channels_has_all_else() -> None:
     await played.joined(listener, b"t", kind=Kind.SHARD)
     assert b"SUBSCRIBE" in said
     assert b"SSUBSCRIBE" not in said
+    played.hub.close()
+    server.close()
+
+
+async def test_in_order_what_a_source_that_is_left_still_sends_comes_first(
+    redis_server: str, direct: redis.asyncio.Redis
+) -> None:
+    """given a worker to which the end of a move and the removal of its source come in one table."""
+    owed: list[bytes] = []
+    writers: list[asyncio.StreamWriter] = []
+    is_late = False
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        answers = {b"ACL": b"_\r\n", b"SUBSCRIBE": b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"}
+        while line := await reader.readline():
+            words = [(await reader.readline(), await reader.readline())[1].strip() for _ in range(int(line[1:]))]
+            reply = answers.get(words[0], b"+OK\r\n")
+            owed.append(reply) if is_late else writer.write(reply)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    source = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    played, listener = Played(source, redis_server), Listener()
+    await played.joined(listener, b"c")
+    groups = {number: Group(number, (address,)) for number, address in ((1, source), (2, redis_server))}
+    played.table = SlotTable(2, (Slot(0, 1, Action(SlotState.PREPARED, 2)), Slot(1)), groups)
+    played.hub.slots_leaving([0])
+    played.hub.table_applied(played.table)
+    is_late = True
+    played.table = SlotTable(3, (Slot(0, 2), Slot(1)), {2: groups[2]})
+    played.hub.table_applied(played.table)
+    await direct.publish("c", "2")
+    # Once the target has answered this, its message is there.
+    await played.joined(Listener(), b"d")
+    assert listener.heard == []
+    writers[-1].write(b"".join((message(b"c", b"1"), *owed)))
+    await until_heard(listener, 2)
+    assert listener.heard == [message(b"c", b"1"), message(b"c", b"2")]
     played.hub.close()
     server.close()
 
