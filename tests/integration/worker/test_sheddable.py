@@ -74,6 +74,7 @@ async def test_requests_to_a_slow_server_are_refused_and_those_to_others_are_ser
                 f"GET {slow}",
                 f"SET {slow} x",
                 f"LPOP {slow}",
+                f"BLPOP {slow} 0",
                 f"MSET {several}",
                 f"DEL {slow} {key_of(1, 1)}",
                 f"EVAL return(1) 1 {slow}",
