@@ -91,7 +91,8 @@ async def test_deadlines_that_came_as_a_rest_of_life_are_those_of_the_source() -
         copy.follow(3, [b"PSETEX", b"key %d" % number, b"60000", b"value"], lambda: NOW + 500)
     source.deadlines = {b"key 0": NOW + 60_000, b"key 1": NOW + 5, b"key 2": -1}
     await copy.correct("there")
-    assert sorted(target.batches[-2]) == [
+    # The keys are asked for in two parts, in the order of a set.
+    assert sorted([*target.batches[-2], *target.batches[-1]]) == [
         [b"PEXPIREAT", b"key 0", b"%d" % (NOW + 60_000)],
         [b"PEXPIREAT", b"key 1", b"%d" % PLACEHOLDER_MS],
     ]
