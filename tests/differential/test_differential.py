@@ -35,6 +35,7 @@ def test_random_commands(runner: Runner) -> None:
     compare_random_commands(runner, RANDOM)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 @pytest.mark.parametrize("runner", OF_USERS, indirect=True)
 def test_random_commands_of_users(runner: Runner, user: User) -> None:

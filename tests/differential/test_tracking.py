@@ -285,6 +285,7 @@ def test_clients_are_told_of_what_changes(both: Both) -> None:
     assert both.told > STEPS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS)
 @pytest.mark.parametrize("runner", OF_USERS, indirect=True)
